@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`stop`] | ends a wait from other threads and signal handlers |
 //! | [`panics`] | catches panics, so that none leaves a library or is printed |
-//! | [`cancel`] | waits in which a thread may be cancelled |
-//! | [`limits`] | how long a wait is at a time |
+//! | [`cancel`] | disables cancellation of a thread during work, and tests for it between waits |
+//! | [`limits`] | the longest wait before cancellation is checked again |
 
 pub mod cancel;
 pub mod limits;

@@ -1,4 +1,4 @@
-//! No panic leaves a library, and none is printed.
+//! Catches panics, so that none leaves a library, and records their text instead of printing it.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
@@ -10,8 +10,8 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Records panics of the library's threads instead of printing them. The hook is that of the library's own copy of
-/// Rust's standard library, no other's.
+/// Records panics of the library's threads instead of printing them. The hook is set in the library's own copy of
+/// Rust's standard library. The hook of a Rust program that loads the library stays as it is.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -22,10 +22,10 @@ fn note_panics() {
     });
 }
 
-/// Result of `body`, which runs with cancellation of the thread disabled ([`cancel`](crate::cancel)).
+/// Returns the result of `body`, which runs with cancellation of the thread disabled ([`cancel`](crate::cancel)).
 ///
 /// # Errors
-/// The text of its panic. State that it has left half done must not be used again.
+/// The text of a panic of `body`. State that `body` has left half changed must not be used again.
 pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     cancel::disabled(|| {
         note_panics();

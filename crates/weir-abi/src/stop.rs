@@ -12,27 +12,27 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Makes one for the sleeper of this interrupter.
+    /// Creates a `Stop` that wakes the sleeper of `interrupter`.
     #[must_use]
     pub fn new(interrupter: Interrupter) -> Stop {
         let interrupter = AtomicPtr::new(Box::into_raw(Box::new(interrupter)));
         Stop { is_set: AtomicBool::new(false), interrupter }
     }
 
-    /// Ends the present wait, or else the next one. May be called by any thread and by signal handlers.
+    /// Ends the current wait; if none is running, the next one. Any thread and signal handlers may call this.
     pub fn set(&self) {
         self.is_set.store(true, Ordering::Release);
         self.interrupter().interrupt();
     }
 
-    /// Whether the wait must end.
+    /// Tells whether the wait must end.
     #[inline]
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    /// Whether it was set. Resets it.
+    /// Tells whether the flag was set, and clears it.
     pub fn take(&self) -> bool {
         let was_set = self.is_set.swap(false, Ordering::AcqRel);
         if was_set {
@@ -42,10 +42,10 @@ impl Stop {
         was_set
     }
 
-    /// Uses another interrupter: in the child of a fork, which has another sleeper.
+    /// Replaces the interrupter: the child of a fork has another sleeper.
     pub fn replace(&self, interrupter: Interrupter) {
         let new = Box::into_raw(Box::new(interrupter));
-        // The old one is not freed, because a signal handler may be using it.
+        // The old interrupter is not freed, because a signal handler may be using it.
         self.interrupter.swap(new, Ordering::AcqRel);
     }
 
@@ -58,7 +58,7 @@ impl Stop {
 impl Drop for Stop {
     fn drop(&mut self) {
         let last = self.interrupter.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: the pointer came from a box, and `set` is not called any more for a feed that is closed.
+        // SAFETY: the pointer came from a box. The program promises not to call `set` (`weir_break`) for a closed feed.
         drop(unsafe { Box::from_raw(last) });
     }
 }

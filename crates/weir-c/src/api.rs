@@ -1,4 +1,4 @@
-//! The functions of a feed, as C sees them: pointers become references, failures become results.
+//! The C functions of a feed. They turn pointers into references, and failures into results.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
@@ -15,7 +15,7 @@ use crate::statistics::Counts;
 use crate::text;
 use weir_abi::Stop;
 
-/// `WEIR_VERSION` of the library.
+/// Returns the library's `WEIR_VERSION`.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_version() -> u32 {
     VERSION
@@ -59,14 +59,15 @@ pub unsafe extern "C" fn weir_open(
     result
 }
 
-/// Lets go of a feed.
+/// Closes a feed and frees its memory.
 ///
 /// # Safety
 /// `feed` is NULL or came from [`weir_open`]; no thread and no signal handler uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weir_close(feed: *mut Handle) {
     if !feed.is_null() {
-        // SAFETY: it was made by `Box::into_raw` in `weir_open`, and is closed once.
+        // SAFETY: the pointer was made by `Box::into_raw` in `weir_open`. The caller promises to close the feed only
+        // once.
         let handle = unsafe { Box::from_raw(feed) };
         let _ = guarded(|| {
             drop(handle);
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn weir_close(feed: *mut Handle) {
     }
 }
 
-/// Calls `body` with the feed; notes why it failed.
+/// Calls `body` with the feed, and stores the text of a failure in the feed.
 ///
 /// # Safety
 /// `feed` is NULL or came from [`weir_open`] and is not closed, and no other thread uses it.
@@ -86,7 +87,7 @@ pub unsafe fn with(
     if feed.is_null() {
         return Code::Argument as c_int;
     }
-    // SAFETY: as the caller promises. `weir_break` uses `stop` only, of which there are shared references.
+    // SAFETY: as the caller promises. `weir_break` uses only `stop`, to which there are only shared references.
     let (stop, feed) = unsafe { (&(*feed).stop, &mut *(*feed).feed.get()) };
     match guarded(|| feed.check().and_then(|()| body(feed, stop))) {
         Ok(result) => result,
@@ -94,12 +95,12 @@ pub unsafe fn with(
     }
 }
 
-/// The given text; NULL is empty.
+/// Returns the given text; for NULL, an empty one.
 ///
 /// # Safety
 /// `text` is NULL or ends with NUL.
 unsafe fn text_or_empty(what: &str, text: *const c_char) -> Result<String, Failure> {
-    // SAFETY: as the caller promises; it is copied here.
+    // SAFETY: as the caller promises; the text is copied here.
     Ok(unsafe { text::from_c(what, text) }?.unwrap_or_default().to_owned())
 }
 
@@ -107,7 +108,7 @@ pub fn not_null<T>(what: &str, pointer: *mut T) -> Result<(), Failure> {
     if pointer.is_null() { Err(Failure::argument(format!("{what} is NULL"))) } else { Ok(()) }
 }
 
-/// Has frames captured from now on.
+/// Starts the capture.
 ///
 /// # Safety
 /// As [`with`].
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn weir_start(feed: *mut Handle) -> c_int {
     unsafe { with(feed, |feed, stop| feed.start(stop).map(|()| 0)) }
 }
 
-/// Why the last call failed.
+/// Returns the text of the last failure.
 ///
 /// # Safety
 /// As [`with`].
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn weir_error(feed: *const Handle) -> *const c_char {
     unsafe { &*(*feed).feed.get() }.error().as_ptr()
 }
 
-/// The section header and the interfaces so far.
+/// Returns the section header and the descriptions of all interfaces so far.
 ///
 /// # Safety
 /// As [`with`]; `header` and `bytes` can be written.
@@ -155,17 +156,17 @@ pub unsafe extern "C" fn weir_pcapng_header(
     unsafe { with(feed, write) }
 }
 
-/// The pcap link type.
+/// Returns the pcap link type.
 ///
 /// # Safety
 /// As [`with`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weir_link_type(feed: *const Handle) -> c_int {
-    // SAFETY: as the caller promises; a failure is noted in memory that is the feed's alone (`UnsafeCell`).
+    // SAFETY: as the caller promises; a failure is stored in memory that belongs to the feed alone (`UnsafeCell`).
     unsafe { with(feed.cast_mut(), |feed, _| Ok(feed.link_type())) }
 }
 
-/// The name of an interface.
+/// Returns the name of an interface.
 ///
 /// # Safety
 /// As [`with`].
@@ -181,7 +182,7 @@ pub unsafe extern "C" fn weir_interface_name(feed: *mut Handle, interface: u32) 
     name
 }
 
-/// A descriptor for event loops.
+/// Returns a descriptor for event loops.
 ///
 /// # Safety
 /// As [`with`].
@@ -191,7 +192,7 @@ pub unsafe extern "C" fn weir_fd(feed: *mut Handle) -> c_int {
     unsafe { with(feed, Feed::pollable) }
 }
 
-/// Ends a wait; from any thread, and from signal handlers.
+/// Ends a wait. Any thread and signal handlers may call this.
 ///
 /// # Safety
 /// `feed` is NULL or came from [`weir_open`] and is not closed.
@@ -203,7 +204,7 @@ pub unsafe extern "C" fn weir_break(feed: *mut Handle) {
     }
 }
 
-/// Another filter.
+/// Sets another filter.
 ///
 /// # Safety
 /// As [`with`]; `filter` is NULL or ends with NUL.
@@ -218,7 +219,7 @@ pub unsafe extern "C" fn weir_set_filter(feed: *mut Handle, filter: *const c_cha
     unsafe { with(feed, set) }
 }
 
-/// The entries at `entries`.
+/// Copies the strings at `entries`.
 ///
 /// # Safety
 /// `entries` has `count` strings that end with NUL.
@@ -233,7 +234,7 @@ unsafe fn texts(entries: *const *const c_char, count: usize) -> Result<Vec<Strin
     entries.iter().map(|entry| unsafe { text_or_empty("an entry", *entry) }).collect()
 }
 
-/// Leaves out frames by these entries.
+/// Blocks frames that match these entries.
 ///
 /// # Safety
 /// As [`with`]; `entries` has `count` strings that end with NUL.
@@ -257,7 +258,7 @@ pub unsafe extern "C" fn weir_block_entries(
     unsafe { with(feed, block) }
 }
 
-/// Takes entries back.
+/// Removes entries.
 ///
 /// # Safety
 /// As [`weir_block_entries`].
@@ -276,7 +277,7 @@ pub unsafe extern "C" fn weir_unblock_entries(
     unsafe { with(feed, unblock) }
 }
 
-/// Account of every frame.
+/// Returns the counts of all frames.
 ///
 /// # Safety
 /// As [`with`]; `statistics` can be written.

@@ -1,4 +1,4 @@
-//! Why a call failed: a result of the header, and a text.
+//! A failure of a call: a result code of the header, and a text.
 
 use std::ffi::c_int;
 
@@ -6,7 +6,7 @@ use weir_client::{ClientError, error_text};
 use weir_plug::PlugError;
 use weir_ring::RingError;
 
-/// `enum weir_result`.
+/// `enum weir_result` of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     End = -1,
@@ -22,7 +22,7 @@ pub enum Code {
     Internal = -11,
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub code: Code,

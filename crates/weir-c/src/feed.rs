@@ -1,4 +1,4 @@
-//! A feed: the work of the functions of the header.
+//! A feed: the work behind the functions of the header.
 
 use std::ffi::{CString, c_int};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::statistics::Statistics;
 use crate::text;
 use crate::unread::Unread;
 
-/// As files name it.
+/// The program's name in pcapng files.
 const PROGRAM: &str = concat!("libweir (weir ", env!("CARGO_PKG_VERSION"), ")");
 
 /// A feed.
 pub struct Feed {
     reader: FeedReader,
-    /// Of the reader's current run.
+    /// The frames of the reader's current run that were not handed out yet.
     unread: Unread,
     /// The frame that was handed out last.
     frame: Frame,
@@ -30,30 +30,30 @@ pub struct Feed {
     header: Vec<u8>,
     statistics: Option<Box<Statistics>>,
     interface_names: Vec<CString>,
-    /// Interfaces that a file of the caller's has; `None`: not even a section header.
+    /// Number of interfaces that the program has already got for its file; `None`: not even a section header yet.
     described: Option<usize>,
     polling: Polling,
-    /// The process whose sleeper the interrupter is of.
+    /// The process to whose sleeper the interrupter belongs.
     pid: u32,
-    /// Of the last call that failed.
+    /// Text of the last call that failed.
     error: CString,
-    /// A call has panicked.
+    /// A call has panicked, so that the state may be inconsistent.
     is_broken: bool,
 }
 
-/// The descriptor for event loops.
+/// State of the descriptor for event loops.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Polling {
-    /// Nobody has asked for it.
+    /// No call has asked for the descriptor.
     Unused,
-    /// It is readable.
+    /// The descriptor is readable.
     Readable,
-    /// It becomes readable when there is something to do.
+    /// The descriptor becomes readable when frames or an end have come.
     Armed,
 }
 
 impl Feed {
-    /// Connects, and finds the source.
+    /// Connects to the daemon, and finds the source.
     pub fn connect(asked: &Asked) -> Result<(Feed, Stop), Failure> {
         let mut reader = FeedReader::connect(&asked.socket, &asked.open)?;
         if asked.blocks {
@@ -82,14 +82,14 @@ impl Feed {
         &self.error
     }
 
-    /// Notes why a call failed; gives its result.
+    /// Stores the text of the failure of a call; returns its result code.
     pub fn fail(&mut self, failure: &Failure) -> c_int {
         self.is_broken |= failure.code == Code::Internal;
         self.error = text::to_c(&failure.text);
         failure.result()
     }
 
-    /// A panic may have left anything half done.
+    /// Fails if an earlier call has panicked: it may have left the state inconsistent.
     pub fn check(&self) -> Result<(), Failure> {
         match self.is_broken {
             true => Err(Failure {
@@ -105,17 +105,17 @@ impl Feed {
         if self.pid != std::process::id() {
             stop.replace(self.reader.interrupter()?);
             self.pid = std::process::id();
-            // The descriptor is another one, and nobody has asked for it yet.
+            // The child has another descriptor, and no call has asked for it yet.
             self.polling = Polling::Unused;
         }
         Ok(())
     }
 
-    /// The next frame of those that were taken, if there is one.
+    /// Returns the next frame of the current run; `None` if all were handed out.
     #[inline]
     pub fn next_taken(&mut self) -> Result<Option<&Frame>, Failure> {
-        // SAFETY: the reader takes others in `pull` only, behind which `unread` is what it took. The caller uses
-        // the frame until it asks for the next one, as the header says.
+        // SAFETY: the reader takes more frames only in `pull`, which sets `unread` to these frames. The caller uses the
+        // frame until it asks for the next one, as the header says.
         let record = unsafe { self.unread.take() }?;
         Ok(record.map(|record| {
             self.frame = record.into();
@@ -123,12 +123,12 @@ impl Feed {
         }))
     }
 
-    /// Whether there is a frame that was taken and not handed out.
+    /// Tells whether the current run has frames that were not handed out yet.
     pub fn has_taken(&self) -> bool {
         self.unread.frames() > 0
     }
 
-    /// All that are left of those that were taken, if there are any.
+    /// Returns all frames of the current run that were not handed out yet; `None` if there are none.
     pub fn block_taken(&mut self) -> Option<&Block> {
         if !self.has_taken() {
             return None;
@@ -145,7 +145,7 @@ impl Feed {
         Some(&self.block)
     }
 
-    /// Fails if a wait is to end. Frames that were taken stay for the next call.
+    /// Fails if the wait must end. Frames that were not handed out yet stay for the next call.
     pub fn check_stop(&mut self, stop: &Stop) -> Result<(), Failure> {
         if stop.take() {
             self.be_readable()?;
@@ -162,7 +162,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits for frames, at most `limit`, and takes some. False: none came in time.
+    /// Waits for frames for at most `limit`, and takes some. Returns false if none came in time.
     pub fn pull(&mut self, stop: &Stop, limit: Duration) -> Result<bool, Failure> {
         self.unread = Unread::NONE;
         self.start(stop)?;
@@ -197,7 +197,7 @@ impl Feed {
         }
         let fd = std::os::fd::AsRawFd::as_raw_fd(&self.reader.pollable()?);
         if self.polling == Polling::Unused {
-            // Whatever was called before: frames that were taken may be waiting.
+            // Readable at first: an earlier call may have left frames that were not handed out yet.
             self.reader.disarm()?;
             self.polling = Polling::Readable;
         }
@@ -207,7 +207,7 @@ impl Feed {
     pub fn set_filter(&mut self, stop: &Stop, filter: &str) -> Result<(), Failure> {
         self.follow_fork(stop)?;
         self.reader.set_filter(filter)?;
-        // It may have moved to other rings, of which nobody was told to wake this.
+        // The feed may have moved to other rings. Their writers do not know yet that they must wake this reader.
         self.be_readable()
     }
 
@@ -239,7 +239,7 @@ impl Feed {
         Ok(self.statistics.insert(Box::new(statistics)))
     }
 
-    /// A section header, and all interfaces so far.
+    /// Returns a section header and the descriptions of all interfaces so far.
     pub fn pcapng_header(&mut self, stop: &Stop) -> Result<&[u8], Failure> {
         self.start(stop)?;
         self.header.clear();
@@ -257,7 +257,7 @@ impl Feed {
 
     pub fn interface_name(&mut self, number: u32) -> Option<&CString> {
         let interfaces = self.reader.numbering()?.interfaces();
-        // A string that was handed out stays where it is when the vector grows.
+        // The vector may grow: the text of a string that was handed out does not move then.
         let new = interfaces.iter().skip(self.interface_names.len());
         self.interface_names.extend(new.map(|new| text::to_c(&new.interface.name)));
         self.interface_names.get(number as usize)
@@ -268,7 +268,7 @@ fn interrupted() -> Failure {
     Failure { code: Code::Interrupted, text: "interrupted; call again".into() }
 }
 
-/// Appends the interfaces that a file with `described` interfaces still lacks.
+/// Appends the descriptions of interfaces that a file with the first `described` interfaces lacks.
 fn describe(reader: &FeedReader, described: Option<usize>, out: &mut Vec<u8>) {
     if described.is_none() {
         let userappl = Some(PROGRAM.to_owned());

@@ -1,4 +1,4 @@
-//! `struct weir_frame`, `struct weir_block`.
+//! The structs `weir_frame` and `weir_block` of the header.
 
 use weir_frame::record::Record;
 

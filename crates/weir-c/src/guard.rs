@@ -4,8 +4,8 @@ use weir_abi::caught;
 
 use crate::failure::{Code, Failure};
 
-/// Result of `body`, or [`Code::Internal`] if it panics: then the caller closes the feed to everything but
-/// `weir_close`.
+/// Returns the result of `body`, or [`Code::Internal`] if `body` panics. After that only `weir_close` works on the
+/// feed.
 pub fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     caught(body).unwrap_or_else(|text| {
         Err(Failure { code: Code::Internal, text: format!("a bug of libweir: {text}") })

@@ -1,4 +1,5 @@
-//! The memory behind a `weir_feed *`: a feed, which one thread uses at a time, and what ends its waits, which any may.
+//! The object behind a `weir_feed *`. It has the feed, which one thread at a time uses, and the `Stop`, which any
+//! thread may use.
 
 use std::cell::UnsafeCell;
 
@@ -8,6 +9,6 @@ use weir_abi::Stop;
 /// The object to which a `weir_feed *` points.
 pub struct Handle {
     pub stop: Stop,
-    /// Used by the thread whose turn it is, as the header says; by `weir_break` never.
+    /// Only the thread that currently uses the feed accesses this, as the header says; `weir_break` never does.
     pub feed: UnsafeCell<Feed>,
 }

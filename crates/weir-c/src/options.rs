@@ -1,4 +1,4 @@
-//! `struct weir_options`.
+//! `struct weir_options` of the header.
 
 use std::ffi::{c_char, c_int};
 use std::mem::{offset_of, size_of};
@@ -13,7 +13,7 @@ use crate::text;
 const OWN_RINGS: u32 = 1;
 const BLOCKS: u32 = 2;
 
-/// `struct weir_options`.
+/// `struct weir_options` of the header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Options {
@@ -28,7 +28,7 @@ pub struct Options {
     flags: u32,
 }
 
-/// The source to open, and its daemon.
+/// A request to open a source of a daemon.
 pub struct Asked {
     pub socket: PathBuf,
     pub open: Open,
@@ -48,11 +48,11 @@ impl Options {
         flags: 0,
     };
 
-    /// Those of a caller. One that was built with an older header has fewer members: the others are 0. One of a newer
-    /// header may have more, as long as they are 0.
+    /// Copies the options of a caller. If the caller was built with an older header, its struct has fewer members: the
+    /// others get their default, 0. With a newer header it may have more members, as long as these are 0.
     ///
     /// # Errors
-    /// It says something that this library does not know.
+    /// An option that this library does not know is set.
     ///
     /// # Safety
     /// `options` is NULL, or points to as many bytes as its `size` says.
@@ -61,7 +61,7 @@ impl Options {
         if options.is_null() {
             return Ok(own);
         }
-        // SAFETY: `size` is the first member, which any struct of options has.
+        // SAFETY: `size` is the first member of the struct in all versions.
         let size = unsafe { options.cast::<usize>().read() };
         if size < offset_of!(Options, filter) || size > 64 * size_of::<Options>() {
             return Err(Failure::argument(format!(
@@ -69,12 +69,12 @@ impl Options {
             )));
         }
         let known = size.min(size_of::<Options>());
-        // SAFETY: the caller promises `size` bytes, of which as many are read as both structs have; any bytes are valid
-        // for integers and pointers.
+        // SAFETY: the caller promises that `size` bytes can be read. `known` is at most `size` and at most the size of
+        // `own`. Any bytes are valid for integers and pointers.
         unsafe {
             std::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut own).cast::<u8>(), known);
         }
-        // SAFETY: the bytes behind those, up to `size`.
+        // SAFETY: these bytes follow the copied ones and end at `size`.
         let more =
             unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
         if more.iter().any(|byte| *byte != 0) {
@@ -85,10 +85,10 @@ impl Options {
         Ok(own)
     }
 
-    /// The request in the options, for the source of this name.
+    /// Returns the request for the source `name` with these options.
     ///
     /// # Errors
-    /// A name or an option is wrong.
+    /// The name or an option is invalid.
     ///
     /// # Safety
     /// The strings are NULL or end with NUL.
@@ -139,9 +139,10 @@ impl Options {
     }
 }
 
-/// Where the daemon listens.
+/// Returns the path of the daemon's socket: `given`, else `$WEIR_SOCKET`, else the default. Set-user-ID programs ignore
+/// the variable.
 pub fn socket_of(given: Option<&str>) -> PathBuf {
-    // SAFETY: it reads a value that the kernel gave the process at its start.
+    // SAFETY: the call reads a value that the kernel gave the process when it started.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let named =
         || std::env::var_os("WEIR_SOCKET").filter(|path| !is_privileged && !path.is_empty());

@@ -1,4 +1,4 @@
-//! The functions that read and wait, as C sees them. A thread that is in one of them may be cancelled.
+//! The C functions that read and wait. They are cancellation points.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use crate::feed::Feed;
 use crate::frame::{Block, Frame};
 use crate::handle::Handle;
 
-/// Frames, or a block.
+/// Result: a frame or a block was returned.
 const ONE: c_int = 1;
-/// Nothing came in time.
+/// Result: none came in time.
 const NONE: c_int = 0;
 
-/// Calls `wait`, which waits as long as it is told at most, until it gives something else than [`NONE`] or the time is
+/// Calls `wait` repeatedly, each time with a limit for its wait, until its result is not [`NONE`] or `timeout_ms` is
 /// over.
 ///
 /// # Safety
-/// As [`with`]. The thread may be cancelled: no frame between the program and this call has anything to drop. `wait`
-/// has not, because it can be copied.
+/// As [`with`]. The thread may be cancelled: no stack frame between the program and this call has a value to drop.
+/// `wait` has none, because it is `Copy`.
 unsafe fn wait_for(
     feed: *mut Handle,
     timeout_ms: c_int,
@@ -31,7 +31,8 @@ unsafe fn wait_for(
     let limit = u64::try_from(timeout_ms).map_or(Duration::MAX, Duration::from_millis);
     let begun = Instant::now();
     loop {
-        // SAFETY: nothing is held here, and the caller promises the same of the frames below.
+        // SAFETY: this function holds no lock and has no value to drop, and the caller promises the same for its own
+        // callers.
         unsafe { cancel::test() };
         let left = limit.saturating_sub(begun.elapsed());
         // SAFETY: as the caller promises.
@@ -42,7 +43,7 @@ unsafe fn wait_for(
     }
 }
 
-/// The next frame.
+/// Returns the next frame.
 ///
 /// # Safety
 /// As [`with`]; `frame` can be written.
@@ -55,7 +56,7 @@ pub unsafe extern "C-unwind" fn weir_next_frame(
     if !feed.is_null() && !frame.is_null() {
         // SAFETY: as the caller promises. `weir_break` uses `stop` only.
         let (stop, own) = unsafe { (&(*feed).stop, &mut *(*feed).feed.get()) };
-        // The way of most frames: nothing on it panics, so it needs no guard, and nothing is a cancellation point.
+        // The path of most frames: nothing in it panics, so it needs no guard, and it has no cancellation point.
         if !stop.is_set()
             && let Ok(Some(next)) = own.next_taken()
         {
@@ -69,7 +70,7 @@ pub unsafe extern "C-unwind" fn weir_next_frame(
     unsafe { wait_for(feed, timeout_ms, wait) }
 }
 
-/// The same where frames are to be waited for, or something is wrong.
+/// Returns the next frame when `weir_next_frame` must wait for it or must report a failure.
 fn next_frame(
     feed: &mut Feed,
     stop: &Stop,
@@ -87,7 +88,7 @@ fn next_frame(
     Ok(ONE)
 }
 
-/// The next frames.
+/// Returns the next frames as one block.
 ///
 /// # Safety
 /// As [`with`]; `block` can be written.

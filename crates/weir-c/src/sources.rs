@@ -65,7 +65,7 @@ pub unsafe extern "C" fn weir_list_sources(
     result
 }
 
-/// Frees a list.
+/// Frees a list of sources.
 ///
 /// # Safety
 /// `sources` is NULL or came from [`weir_list_sources`], and is not used after this call.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn weir_list_sources(
 pub unsafe extern "C" fn weir_sources_free(sources: *const Source) {
     let mut next = sources;
     while !next.is_null() {
-        // SAFETY: each was made by `Box::into_raw`, and its name by `CString::into_raw`; each is freed once.
+        // SAFETY: each source was made by `Box::into_raw`, and its name by `CString::into_raw`; each is freed once.
         unsafe {
             let source = Box::from_raw(next.cast_mut());
             drop(CString::from_raw(source.name.cast_mut()));

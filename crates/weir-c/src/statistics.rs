@@ -1,4 +1,4 @@
-//! `struct weir_statistics`.
+//! `struct weir_statistics` of the header.
 
 use std::ffi::{CString, c_char, c_int};
 
@@ -44,7 +44,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// `unread`: frames that were taken and not handed out yet.
+    /// Converts the client's statistics. `unread` is the number of frames that were taken from the reader and not
+    /// handed out yet.
     pub fn new(statistics: &weir_client::Statistics, unread: u64) -> Statistics {
         let (ledger, delivered) = (&statistics.ledger, &statistics.delivered);
         let names: Vec<CString> = ledger.drops.keys().map(|name| text::to_c(name)).collect();
@@ -70,7 +71,7 @@ impl Statistics {
             super_frames: ledger.super_frames,
             filtered_uncounted: ledger.filtered_uncounted.into(),
         };
-        // The contents of a vector and a string do not move when these are moved.
+        // Moving a vector or a `CString` does not move its contents, so the pointers stay valid.
         Statistics { counts, _drops: drops, _names: names }
     }
 }

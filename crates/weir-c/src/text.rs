@@ -4,18 +4,18 @@ use std::ffi::{CStr, CString, c_char};
 
 use crate::failure::Failure;
 
-/// The text at `text`; `None` for NULL.
+/// Returns the text at `text`; `None` for NULL.
 ///
 /// # Errors
-/// It is not UTF-8.
+/// The text is not UTF-8.
 ///
 /// # Safety
-/// `text` is NULL, or a string that ends with NUL and stays as it is during `'a`.
+/// `text` is NULL, or a string that ends with NUL and does not change during `'a`.
 pub unsafe fn from_c<'a>(what: &str, text: *const c_char) -> Result<Option<&'a str>, Failure> {
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: not NULL, as checked above; ends with NUL and stays, as the caller promises.
+    // SAFETY: not NULL, as checked above; ends with NUL and does not change, as the caller promises.
     let text = unsafe { CStr::from_ptr(text) };
     match text.to_str() {
         Ok(text) => Ok(Some(text)),
@@ -25,13 +25,13 @@ pub unsafe fn from_c<'a>(what: &str, text: *const c_char) -> Result<Option<&'a s
     }
 }
 
-/// A string for C. A text of somebody else's that has a NUL in it ends there.
+/// Returns a string for C. If the text has a NUL, the string ends there.
 pub fn to_c(text: &str) -> CString {
     let text = text.split('\0').next().unwrap_or_default();
     CString::new(text).unwrap_or_default()
 }
 
-/// Writes the text into a caller's buffer, cut at a character if it is too long.
+/// Writes the text and a NUL into a caller's buffer. A text that is too long is cut between two characters.
 ///
 /// # Safety
 /// `buffer` is NULL, or has room for `size` bytes.

@@ -20,17 +20,17 @@ impl Unread {
     pub const NONE: Unread =
         Unread { at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0, frames: 0 };
 
-    /// All frames of a run.
+    /// Takes all frames of a run.
     pub fn of(block_bytes: &[u8], frames: u64) -> Unread {
         Unread { at: block_bytes.as_ptr(), bytes: block_bytes.len(), frames }
     }
 
-    /// The number of frames that remain.
+    /// Returns the number of frames that remain.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// The next frame; `None` after the last.
+    /// Returns the next frame; `None` after the last.
     ///
     /// # Errors
     /// The next bytes are not a record. The rest of the run is dropped then.
@@ -59,7 +59,8 @@ impl Unread {
         }
     }
 
-    /// All remaining frames: the address of their records, the length of the records in bytes, the number of frames.
+    /// Returns all remaining frames: the address of their records, the length of the records in bytes, the number of
+    /// frames.
     pub fn take_all(&mut self) -> (*const u8, usize, u64) {
         let Unread { at, bytes, frames } = std::mem::replace(self, Unread::NONE);
         (at, bytes, frames)

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ClientError;
 
-/// Prefix of a daemon's source wherever a source is named.
+/// Prefix of the name of a daemon's source, wherever a user names a source.
 pub const PREFIX: &str = "host:";
 
-/// Where a daemon listens unless told otherwise.
+/// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/weir/weir.sock";
 
-/// Names another place, for all clients of an environment. Empty, it says nothing.
+/// Environment variable with another path of the daemon's socket. An empty value is ignored.
 pub const SOCKET_VARIABLE: &str = "WEIR_SOCKET";
 
-/// Where the daemon listens: as given, else where the environment says, else at the usual place.
+/// Returns the path of the daemon's socket: `given`, else the value of [`SOCKET_VARIABLE`], else [`SOCKET`].
 #[must_use]
 pub fn socket_path(given: Option<&Path>) -> PathBuf {
     let told = || env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty());
@@ -28,9 +28,9 @@ pub fn socket_path(given: Option<&Path>) -> PathBuf {
 /// A source of a daemon, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The daemon's name for it.
+    /// The name of the source in the daemon.
     pub source: String,
-    /// `2/4`, `q2`: the daemon knows what that is.
+    /// The part, such as `2/4` or `q2`. Only the daemon interprets it.
     pub part: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The way by which feeds call the daemon.
+//! Calls of the daemon, which all feeds of a connection make.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -19,30 +19,30 @@ use crate::lock::lock;
 use crate::protocol::{APPLICATION, InRegion, OfFeed};
 use crate::region::Region;
 
-/// A connection, as its feeds have it.
+/// The state of a connection that its feeds share.
 pub(crate) struct Caller {
     pub(crate) client: Client,
     pub(crate) endings: Arc<Endings>,
-    /// The memory of rings, if the connection carries no descriptors.
+    /// The shared memory with the rings, if the connection cannot transfer descriptors.
     pub(crate) region: Option<Arc<dyn Region>>,
-    /// Feeds that nobody has any more, and whose rings somebody in this process has mapped yet.
+    /// Released feeds whose rings are still mapped in this process.
     pub(crate) kept: Mutex<Vec<Kept>>,
     /// Called when feeds wait for [`Connection::let_go_of_unread`](crate::Connection::let_go_of_unread).
     pub(crate) notify: NotifyFn,
-    /// Questions that are not answered yet.
+    /// Number of calls that the daemon has not answered yet.
     pub(crate) unanswered: AtomicUsize,
 }
 
 /// A callback that any thread may call. It must not block.
 pub type NotifyFn = Arc<dyn Fn() + Send + Sync>;
 
-/// A feed in a device's memory, which the daemon may give to another feed, or take away, once this is dropped.
+/// A released feed. Once the daemon is told so, it may reuse or remove the memory of the rings.
 pub(crate) struct Kept {
     pub(crate) number: u64,
     pub(crate) rings: Vec<Ring<Mapping>>,
-    /// Of a guest with its host.
+    /// The place of the ring in the region, for a guest of a host.
     pub(crate) at: Option<InRegion>,
-    /// The daemon has gone, and with it all that it had of the feed.
+    /// The daemon has ended, so it has no state of the feed any more.
     pub(crate) is_gone: bool,
 }
 
@@ -52,7 +52,7 @@ impl Kept {
     }
 }
 
-/// How each feed ends, by its number.
+/// The endings of feeds, by the numbers of the feeds.
 pub(crate) type Endings = Mutex<BTreeMap<u64, Arc<Ending>>>;
 
 impl Caller {
@@ -65,7 +65,7 @@ impl Caller {
         self.call_within(method, params, fds, PATIENCE_MAX)
     }
 
-    /// The same with another limit for the answer.
+    /// Like `call`, with another limit for the answer.
     pub(crate) fn call_within<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -101,7 +101,7 @@ impl Caller {
         }
     }
 
-    /// Whether some feeds are mapped yet.
+    /// Releases the feeds whose rings are no longer mapped. Returns whether any feed remains.
     pub(crate) fn sweep(&self) -> bool {
         let gone: Vec<Kept> = lock(&self.kept).extract_if(.., |kept| !kept.is_mapped()).collect();
         for Kept { number, rings, at, is_gone } in gone {
@@ -112,7 +112,7 @@ impl Caller {
             if is_gone {
                 continue;
             }
-            // A daemon that has gone has released everything.
+            // A daemon that has ended has released everything.
             let of_feed = OfFeed { feed: number };
             let _ = self.ask::<Value>("let_go", &of_feed, &[], PATIENCE_MAX);
         }

@@ -24,10 +24,10 @@ fn ignore() -> NotifyFn {
     Arc::new(|| ())
 }
 
-/// As the daemon is told.
+/// The name and version that the daemon is told.
 const NAME: &str = concat!("weir-client ", env!("CARGO_PKG_VERSION"));
 
-/// A connection to a daemon. The daemon closes its feeds when it ends.
+/// A connection to a daemon. When the connection ends, the daemon closes its feeds.
 #[derive(Clone)]
 pub struct Connection {
     pub(crate) caller: Arc<Caller>,
@@ -43,13 +43,14 @@ impl Connection {
         Connection::with(None, ignore(), |incoming| Client::connect(path, NAME, incoming))
     }
 
-    /// The name and version of the daemon, as it gives them: `weir serve`, or in a virtual machine `weir guest`.
+    /// Returns the name and version of the daemon, as the daemon gives them: `weir serve`, or in a virtual machine
+    /// `weir guest`.
     #[must_use]
     pub fn server(&self) -> &str {
         self.caller.client.server()
     }
 
-    /// The same, over any transport.
+    /// Connects over the given transport.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
@@ -57,9 +58,9 @@ impl Connection {
         Connection::with(None, ignore(), |incoming| Client::over(transport, NAME, incoming))
     }
 
-    /// The same, of a guest with its host: rings are looked for in `region`. `notify` is called when the host may
-    /// offer other sources than before, when [`let_go_of_unread`](Connection::let_go_of_unread) is to be called, and
-    /// when the connection has ended; it must not wait, and must not call.
+    /// Connects a guest to its host: rings are looked for in `region`. `notify` is called when the host may offer other
+    /// sources than before, when [`let_go_of_unread`](Connection::let_go_of_unread) must be called, and when the
+    /// connection has ended. It must not block, and must not call functions of the connection.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
@@ -93,7 +94,7 @@ impl Connection {
             Incoming::Notification { method, .. } if method == protocol::SOURCES_CHANGED => {
                 changed()
             }
-            // Of a later version.
+            // Notifications of later versions are ignored.
             Incoming::Notification { .. } => {}
             Incoming::Ended => {
                 let all: Vec<Arc<Ending>> = lock(&own).values().cloned().collect();
@@ -115,7 +116,7 @@ impl Connection {
         })
     }
 
-    /// The sources that may be opened.
+    /// Returns the sources that this user may open.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
@@ -123,7 +124,7 @@ impl Connection {
         self.sources_within(PATIENCE_MAX)
     }
 
-    /// The same, if the daemon answers within `limit`.
+    /// Like [`sources`](Connection::sources); fails if the daemon does not answer within `limit`.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
@@ -132,27 +133,27 @@ impl Connection {
         Ok(serde_json::from_value(answer["sources"].clone())?)
     }
 
-    /// Whether it has not ended, as far as this side knows.
+    /// Tells whether the connection is open, as far as this side knows.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.caller.client.is_open()
     }
 
-    /// Whether the daemon is there: it answers within `limit`, or is asked something already that it has not answered
-    /// yet, nor failed to in time. It answers one question after the other, so nothing is asked then.
+    /// Tells whether the daemon works: it answers a request within `limit`, or an earlier request is pending, whose
+    /// time limit is not over yet. The daemon answers requests in order, so none is sent in the second case.
     #[must_use]
     pub fn is_answering(&self, limit: Duration) -> bool {
         self.caller.unanswered.load(Ordering::Relaxed) > 0 || self.sources_within(limit).is_ok()
     }
 
-    /// Lets go of feeds that nobody has any more and whose rings nobody in this process has mapped any more. Whether
-    /// there are such that somebody has mapped yet, so that this is to be called again.
+    /// Releases feeds that were dropped and whose rings are no longer mapped in this process. Returns whether rings of
+    /// dropped feeds are still mapped: then this must be called again.
     #[must_use]
     pub fn let_go_of_unread(&self) -> bool {
         self.caller.sweep()
     }
 
-    /// The ledgers so far of this connection's feeds.
+    /// Returns the counts so far of this connection's feeds.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
@@ -161,7 +162,7 @@ impl Connection {
         Ok(serde_json::from_value(answer["feeds"].clone())?)
     }
 
-    /// The daemon's status, as far as this user may know it.
+    /// Returns the daemon's status, as far as this user may see it.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
@@ -169,14 +170,14 @@ impl Connection {
         Ok(self.caller.call::<Status>("status", &json!({}), &[])?.0)
     }
 
-    /// Blocks frames in all feeds of a name ([`Open::name`]) by the entries of `add`, for the time `time` if it is
-    /// given, and unblocks the entries of `remove`. They are those that this user has on any connection; connections
-    /// of root and of the daemon's user change those of all users. Long lists go in several messages; all of the
-    /// feeds take a message or none.
+    /// Blocks frames in all feeds with a name ([`Open::name`]) by the entries of `add`, for `time` if it is given, and
+    /// unblocks the entries of `remove`. This concerns the feeds that this user has on any connection; for root and the
+    /// daemon's user, the feeds of all users. Long lists are sent in several messages. Each message takes effect in all
+    /// of the feeds or in none.
     ///
     /// # Errors
-    /// The daemon's error, with the code [`NO_FEED`](protocol::NO_FEED) if there is no such feed now; of a long list
-    /// a part may be in force.
+    /// The daemon's error, with the code [`NO_FEED`](protocol::NO_FEED) if no feed has the name now. Of a long list, a
+    /// part may be in force then.
     pub fn block_named(
         &self,
         name: &str,
@@ -195,7 +196,7 @@ impl Connection {
         Ok(all)
     }
 
-    /// Entries that the feeds of a name block.
+    /// Returns the entries that the feeds with a name block.
     ///
     /// # Errors
     /// As [`block_named`](Connection::block_named).
@@ -204,7 +205,7 @@ impl Connection {
         Ok(self.caller.call::<Blocked>("blocked_named", &of, &[])?.0)
     }
 
-    /// Opens a feed; its number is chosen here. Feeds that take the same share the daemon's rings.
+    /// Opens a feed, and chooses its number. Feeds with the same settings share the daemon's rings.
     ///
     /// # Errors
     /// The daemon's error; rings that cannot be read safely.
@@ -212,7 +213,7 @@ impl Connection {
         self.open_feed_with(open, Arc::new(Ending::default()))
     }
 
-    /// The same, of one of several feeds that end together: whichever ends first ends `ending`.
+    /// Opens one of several feeds that share `ending`: the first that ends sets it.
     ///
     /// # Errors
     /// As [`open_feed`](Connection::open_feed).
@@ -225,7 +226,7 @@ impl Connection {
         let open = Open { feed: number, ..open.clone() };
         lock(&self.caller.endings).insert(number, Arc::clone(&ending));
         let called = self.caller.call::<Opened>("open", &open, &[]);
-        // From here on an error closes it again.
+        // `RemoteFeed` closes the feed when it is dropped, so also if one of the next steps fails.
         let mut feed = RemoteFeed::new(number, Arc::clone(&self.caller), ending);
         let (opened, fds) = called?;
         feed.begin = opened.from.clone();

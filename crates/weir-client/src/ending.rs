@@ -1,4 +1,4 @@
-//! The end of a feed: that of its source, or of the daemon.
+//! The end of a feed: its source or the daemon has ended, or the daemon has closed it.
 
 use std::fmt;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::lock::lock;
 
-/// Why nothing more comes of a feed.
+/// The reason why a feed has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// Its source came to an end: a file was read, a count reached.
+    /// The source has ended: a file was read to its end, or a number of frames was reached.
     SourceEnded,
-    /// The daemon closed it, and says why: an interface vanished, a right was withdrawn.
+    /// The daemon closed the feed for the given reason: an interface vanished, a right was withdrawn.
     Failed(String),
-    /// The daemon has closed its rings, because somebody may not read them any more. Opened again within 10 seconds,
-    /// the feed goes on with the first frame that is not in these.
+    /// The daemon has closed the feed's rings, because a user lost the right to read them. If the feed is opened again
+    /// within 10 seconds, it continues with the first frame that is not in the old rings.
     Moved,
-    /// The daemon is gone, or has ended the connection.
+    /// The daemon has ended, or has closed the connection.
     DaemonEnded,
 }
 
@@ -41,18 +41,19 @@ pub struct Ending {
 #[derive(Default)]
 struct State {
     reason: Option<EndReason>,
-    /// Is called once it has ended.
+    /// Called once the feed has ended.
     listener: Option<Box<dyn Fn() + Send>>,
 }
 
 impl Ending {
-    /// Why nothing more comes, once that is so.
+    /// Returns the reason of the end; `None` if the feed has not ended.
     #[must_use]
     pub fn reason(&self) -> Option<EndReason> {
         lock(&self.state).reason.clone()
     }
 
-    /// The same, once that is so, after `limit`, or when `is_over` says so behind a [`wake`](Ending::wake).
+    /// Waits until the feed has ended, `limit` is over, or `is_over` returns true after a [`wake`](Ending::wake).
+    /// Returns the reason of the end, if the feed has ended.
     #[must_use]
     pub fn wait(&self, limit: Duration, is_over: impl Fn() -> bool) -> Option<EndReason> {
         let runs = |state: &mut State| state.reason.is_none() && !is_over();
@@ -60,14 +61,15 @@ impl Ending {
         waited.unwrap_or_else(PoisonError::into_inner).0.reason.clone()
     }
 
-    /// Makes waiting threads check again whether that is over.
+    /// Makes waiting threads call their `is_over` again.
     pub fn wake(&self) {
-        // Held: a thread that is about to wait sees earlier messages.
+        // Taking the lock waits for a thread between its check and its sleep: else this wake-up would be lost.
         drop(lock(&self.state));
         self.changed.notify_all();
     }
 
-    /// Calls this once it has ended, on the thread that learns of that; at once if it has.
+    /// Calls `listener` once the feed has ended, on the thread that learns of the end; at once if the feed has ended
+    /// already.
     pub(crate) fn listen(&self, listener: impl Fn() + Send + 'static) {
         let mut state = lock(&self.state);
         if state.reason.is_some() {

@@ -17,16 +17,16 @@ use crate::lock::lock;
 use crate::protocol::{Closed, Ledger, Open, Opened, SHARED};
 use crate::remote_feed::RemoteFeed;
 
-/// Messages to a consumer.
+/// State that an [`OpenFeed`] and its consumer's [`FeedSource`] share.
 struct Shared {
     sleeper: Sleeper,
     interrupter: Interrupter,
     changes: Mutex<Vec<FeedChange>>,
     is_complete: AtomicBool,
-    /// Lines that were given to rings so far; each ring has its own.
+    /// Number of lines of the wake page that were assigned to rings; each ring has its own line.
     lines: AtomicUsize,
     channels: AtomicUsize,
-    /// The consumer's thread makes the changes itself, so none of them finds it asleep.
+    /// The consumer's own thread makes all changes, so a change need not wake it.
     is_driven: bool,
 }
 
@@ -43,14 +43,14 @@ impl Shared {
         self.interrupter.interrupt();
     }
 
-    /// Makes a consumer read this feed.
+    /// Makes the consumer read this feed.
     fn join(&self, feed: &RemoteFeed) -> Result<(), ClientError> {
         let rings = feed.rings().to_vec();
         let first_line = self.lines.fetch_add(rings.len(), Ordering::Relaxed);
         if first_line + rings.len() > LINES {
             return Err(ClientError::TooManyChanges(LINES));
         }
-        // Closed after this, because a copy of the writer's end would hide that the daemon has died.
+        // Closed before this function returns: a copy of the writer's end would hide that the daemon has died.
         let descriptors = self.sleeper.channel()?;
         let channel = self.channels.fetch_add(1, Ordering::Relaxed);
         {
@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-/// The source of a consumer.
+/// The frame source of a consumer.
 pub struct FeedSource(Arc<Shared>);
 
 impl FrameSource for FeedSource {
@@ -93,15 +93,15 @@ impl FrameSource for FeedSource {
     }
 }
 
-/// A feed that one consumer reads. Dropping it closes it, and has the consumer end.
+/// A feed that one consumer reads. Dropping it closes the feed and ends the consumer.
 pub struct OpenFeed {
     connection: Mutex<Connection>,
     shared: Arc<Shared>,
     asked: Mutex<Open>,
     feed: Mutex<RemoteFeed>,
-    /// Those that it has read before: their sleepers are woken until it is dropped.
+    /// Feeds that the consumer has read before. They wake its sleeper until they are dropped.
     past: Mutex<Vec<RemoteFeed>>,
-    /// Account of their frames.
+    /// Counts of the frames of these feeds.
     past_ledger: Mutex<Ledger>,
 }
 
@@ -118,9 +118,9 @@ impl OpenFeed {
         OpenFeed::of(connection, open, feed, &mut Some(Sleeper::new(LINES)?), false)
     }
 
-    /// The same of a feed that was opened as `open` says, with a sleeper that was made before, for a consumer whose
-    /// thread makes all changes: nothing but the feed's end interrupts it. If it fails, the sleeper stays where it
-    /// is.
+    /// Like [`new`](OpenFeed::new), for a feed that was opened with `open`, an existing sleeper, and a consumer whose
+    /// own thread makes all changes: only the feed's end interrupts the sleeper. On an error, the sleeper is left in
+    /// `sleeper`.
     pub(crate) fn with(
         connection: &Connection,
         open: &Open,
@@ -165,23 +165,23 @@ impl OpenFeed {
         Ok((OpenFeed { connection, shared, asked, feed, past, past_ledger }, source))
     }
 
-    /// The daemon's number of the rings that are read now: those that share them have the same.
+    /// Returns the daemon's number of the rings that are currently read. Feeds that share rings have the same number.
     #[must_use]
     pub fn key(&self) -> u64 {
         lock(&self.feed).opened().key
     }
 
-    /// Why nothing more comes, once that is so.
+    /// Returns the reason of the feed's end; `None` if it has not ended.
     #[must_use]
     pub fn ended(&self) -> Option<EndReason> {
         lock(&self.feed).ending().reason()
     }
 
-    /// Sets another filter from here on; empty takes all. If others read the same rings, it moves to rings of its own:
-    /// frames that come meanwhile and that both filters take may come twice.
+    /// Sets another filter; an empty one takes all frames. If others read the same rings, the feed moves to rings of
+    /// its own. Frames that come during the move and that both filters take may come twice.
     ///
     /// # Errors
-    /// The daemon's error; nothing has changed then.
+    /// The daemon's error; the filter has not changed then.
     pub fn set_filter(&self, filter: &str) -> Result<(), ClientError> {
         self.change(|feed, asked| match feed.set_filter(filter) {
             Err(error) if is_shared(&error) => {
@@ -192,20 +192,20 @@ impl OpenFeed {
         })
     }
 
-    /// Blocks frames by these entries, and unblocks others. If others read the same rings, it moves to rings of its
-    /// own, as with [`set_filter`](OpenFeed::set_filter).
+    /// Blocks frames by the entries of `add`, and unblocks those of `remove`. If others read the same rings, the feed
+    /// moves to rings of its own, as with [`set_filter`](OpenFeed::set_filter).
     ///
     /// # Errors
-    /// The daemon's error; of a long list a part may be in force then.
+    /// The daemon's error. Of a long list, a part may be in force then.
     pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
-        // A shared feed blocks nothing yet, so there is nothing to remove.
+        // A feed with shared rings has no entries, so there are none to remove.
         self.block_by(|feed| feed.block(add, remove), |feed| feed.block(add, &[]))
     }
 
-    /// Blocks frames by these entries for this time, as [`RemoteFeed::block_for`] does.
+    /// Blocks frames by these entries for `time`, as [`RemoteFeed::block_for`] does.
     ///
     /// # Errors
-    /// As [`block`](OpenFeed::block), and a time that is too short or too long ([`limits`](crate::limits)).
+    /// As [`block`](OpenFeed::block), or the time is too short or too long ([`limits`](crate::limits)).
     pub fn block_for(&self, add: &[String], time: Duration) -> Result<(), ClientError> {
         self.block_by(|feed| feed.block_for(add, time), |feed| feed.block_for(add, time))
     }
@@ -225,8 +225,8 @@ impl OpenFeed {
         })
     }
 
-    /// Carries out a change. A feed that the daemon has just moved to fresh rings, and whose consumer still reads the
-    /// old ones, is read on there first: only those can be changed.
+    /// Carries out a change. If the daemon has just moved the feed to other rings, and the consumer still reads the old
+    /// ones, the feed is opened in the other rings first: only these can be changed.
     fn change(
         &self,
         carry_out: impl Fn(&mut RemoteFeed, &mut Open) -> Result<(), ClientError>,
@@ -234,7 +234,7 @@ impl OpenFeed {
         let mut asked = lock(&self.asked);
         let mut feed = lock(&self.feed);
         let changed = carry_out(&mut feed, &mut asked);
-        // A consumer with a thread of its own may have read everything by now, and have ended.
+        // A consumer with a thread of its own may have read the old rings to their end and have ended.
         let follows = self.shared.is_driven && feed.ending().reason() == Some(EndReason::Moved);
         if changed.is_ok() || !follows {
             return changed;
@@ -244,7 +244,8 @@ impl OpenFeed {
         carry_out(&mut feed, &mut asked)
     }
 
-    /// Reads on by `open`, in rings of its own. Those of before are read as far as they were written.
+    /// Opens a feed with `open`, and makes the consumer read it. The consumer also reads the old rings as far as they
+    /// were written.
     fn move_to(
         &self,
         feed: &mut RemoteFeed,
@@ -255,16 +256,16 @@ impl OpenFeed {
         self.shared.join(&new)?;
         let old = std::mem::replace(feed, new);
         *asked = open;
-        // Its end is not the end of the source that is read.
+        // The end of the old feed no longer ends the consumer.
         old.ending().listen(|| ());
         if old.ending().reason().is_some() {
             self.shared.interrupter.take_back();
             self.shared.is_complete.store(false, Ordering::Release);
         }
-        // Behind that: it may have ended already.
+        // Only after the reset: the new feed may have ended already.
         listen(feed, &self.shared);
         let closed = old.close().unwrap_or_else(|_| {
-            // The daemon does not answer, but it has moved.
+            // The daemon does not answer, but the new feed is open.
             let until = old.frames_written();
             Closed { key: old.opened().key, until, ledger: Some(as_read(&old)), ended: false }
         });
@@ -274,17 +275,17 @@ impl OpenFeed {
         Ok(())
     }
 
-    /// Opens it again behind its end, at the same daemon or at its successor, for a consumer that has read
-    /// everything of before: its wake page's lines are given anew.
+    /// Opens the feed again after its end, at the same daemon or at its successor. The consumer has read the old rings
+    /// to their end, so the lines of its wake page are assigned anew.
     pub(crate) fn reopen(&self, connection: &Connection) -> Result<(), ClientError> {
         let asked = lock(&self.asked);
         let mut feed = lock(&self.feed);
         let new = connection.open_feed(&asked)?;
         self.shared.lines.store(0, Ordering::Relaxed);
-        // The end of before is no interruption of what comes.
+        // The end of the old feed must not interrupt reads of the new one.
         self.shared.interrupter.take_back();
         self.shared.join(&new)?;
-        // Behind this nothing fails. The end of the new one sets it again.
+        // No step after this fails. The end of the new feed sets the flag again.
         self.shared.is_complete.store(false, Ordering::Release);
         listen(&new, &self.shared);
         *lock(&self.connection) = connection.clone();
@@ -294,14 +295,14 @@ impl OpenFeed {
         Ok(())
     }
 
-    /// The daemon's answer for the present rings.
+    /// Returns the daemon's answer to the opening of the current rings.
     #[must_use]
     pub fn opened(&self) -> Opened {
         lock(&self.feed).opened().clone()
     }
 
-    /// The ledger so far, also of the rings that were read before a change. Once the daemon has gone, it is the
-    /// count of the rings.
+    /// Returns the counts so far, including those of the rings that were read before a change. If the daemon has ended,
+    /// they are computed from the rings.
     ///
     /// # Errors
     /// The daemon's error.
@@ -309,7 +310,7 @@ impl OpenFeed {
         self.ledger_within(PATIENCE_MAX)
     }
 
-    /// The same, for a caller that waits so long for the answer and no longer.
+    /// Like [`ledger`](OpenFeed::ledger); fails if the daemon does not answer within `limit`.
     ///
     /// # Errors
     /// As [`ledger`](OpenFeed::ledger).
@@ -325,8 +326,8 @@ impl OpenFeed {
         Ok(all)
     }
 
-    /// Leaves it, and gives its ledger, also of the rings that were read before a change. Its consumer reads frames
-    /// that were captured by then and ends.
+    /// Closes the feed, and returns its counts, including those of the rings that were read before a change. The
+    /// consumer reads the frames that were captured until then, and ends.
     ///
     /// # Errors
     /// The daemon's error.
@@ -344,13 +345,13 @@ impl OpenFeed {
     }
 }
 
-/// The end of the feed is the end of its consumer.
+/// Makes the end of the feed end its consumer.
 fn listen(feed: &RemoteFeed, shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     feed.ending().listen(move || shared.complete());
 }
 
-/// Counts of the rings of a feed, if the daemon does not report them.
+/// Computes counts from a feed's rings, for when the daemon does not report them.
 fn as_read(feed: &RemoteFeed) -> Ledger {
     let from = feed.opened().from.iter().chain(std::iter::repeat(&0));
     let captured = feed

@@ -1,10 +1,10 @@
-//! A feed of a daemon whose caller asks for frames: libraries for other programs are built on it.
+//! A feed of a daemon for a caller that asks for frames, such as a library for other programs.
 //!
-//! A program names its source, may set a filter, drop its rights or fork, and only then reads. So the connection is
-//! made first, with the rights of then, and the feed is opened by the first call that needs it. A daemon that is
-//! restarted is read on from, a feed that moves to other rings is followed, and so is a fork: the child has a
-//! connection of its own from its first call on, and reads on where its parent was if the rings are the same. Its
-//! statistics are those of the frames from where it begins.
+//! A program may name its source, then set a filter, drop its rights or fork, and only then read. So the connection is
+//! made first, with the rights of that moment, and the first call that needs the feed opens it. If the daemon is
+//! restarted or the feed moves to other rings, the reader opens the feed again and reads on. After a fork, the child
+//! makes a connection of its own in its first call, and reads on where its parent was if the rings are the same. Its
+//! statistics begin there.
 
 mod changes;
 mod fork;
@@ -31,7 +31,7 @@ pub use crate::statistics::Statistics;
 use crate::statistics::{Past, add};
 use going_on::is_gone;
 
-/// A feed whose caller asks for frames.
+/// A feed for a caller that asks for frames.
 pub struct FeedReader {
     socket: PathBuf,
     connection: Connection,
@@ -40,17 +40,17 @@ pub struct FeedReader {
     state: State,
     /// The process that made the connection.
     pid: u32,
-    /// Account of the frames of feeds that it has read before.
+    /// Counts of the frames of feeds that were read before.
     past: Past,
     /// Longest pause while frames come.
     pause_max: Duration,
-    /// Frames that are copied at a time: many, if above 1.
+    /// Most frames that are copied at a time; above 1, whole runs are copied.
     run_frames_max: u64,
 }
 
 enum State {
-    /// Nobody has asked for frames yet. The caller can already be woken: it may wait before it
-    /// reads.
+    /// The feed is not open yet. The sleeper exists already, because the caller may wait for it or be interrupted
+    /// before the first read.
     Closed(Option<Sleeper>),
     Open(Box<Reading>),
 }
@@ -58,11 +58,11 @@ enum State {
 struct Reading {
     feed: OpenFeed,
     pull: Pull<FeedSource>,
-    /// When the successor of a daemon that has ended is looked for next.
+    /// When to look next for the successor of a daemon that has ended, or to try again to open the feed.
     retry_at: Option<Instant>,
-    /// A sleep was interrupted since the feed has ended: by that, and not for the caller.
+    /// An interruption has come since the feed ended. The first one comes from the end, and not from the caller.
     has_heard: bool,
-    /// Nothing comes any more, and this is its last ledger.
+    /// The last counts of the feed, once it has ended for good.
     ended: Option<Ledger>,
 }
 
@@ -72,7 +72,7 @@ impl Reading {
     }
 }
 
-/// Sleeps for so long, unless it is interrupted: no ring wakes it.
+/// Sleeps for `time`, unless it is interrupted. No ring wakes the sleeper.
 fn sleep(sleeper: &Sleeper, time: Duration) -> Result<Woken, ClientError> {
     Ok(sleeper.sleep_on(std::iter::empty::<(usize, &Reader<Mapping>)>(), 1, time)?)
 }
@@ -100,19 +100,19 @@ impl FeedReader {
         })
     }
 
-    /// The daemon's source: its name, the most bytes it keeps of a frame, its link type.
+    /// Returns the daemon's source: its name, the most bytes it keeps of a frame, its link type.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// The request to the daemon: it may be changed as long as the feed is not open; later changes have no
+    /// Returns the request to the daemon. It may be changed as long as the feed is not open; later changes have no
     /// effect.
     pub fn asked_mut(&mut self) -> &mut Open {
         &mut self.asked
     }
 
-    /// Longest pause between two looks while frames come, by which each may be late.
+    /// Sets the longest pause between two reads of the rings while frames come. Each frame may be late by this time.
     pub fn set_pause_max(&mut self, pause_max: Duration) {
         self.pause_max = pause_max;
         if let State::Open(reading) = &mut self.state {
@@ -120,16 +120,16 @@ impl FeedReader {
         }
     }
 
-    /// Copies 256 KiB at a time instead of 16, where the feed has one ring: for callers that hand on blocks without
-    /// a look at each frame. To be said before the feed is open.
+    /// Copies up to 256 KiB at a time instead of 16 KiB if the feed has one ring: for callers that pass on blocks and
+    /// do not read each frame. Must be called before the feed is open.
     pub fn read_blocks(&mut self) {
         self.run_frames_max = u64::MAX;
     }
 
-    /// Ends a wait from another thread, or from a signal handler.
+    /// Returns a handle by which another thread or a signal handler can end a wait.
     ///
     /// # Errors
-    /// [`ClientError::Ring`]: no descriptor is left.
+    /// [`ClientError::Ring`]: the process has no free descriptor.
     pub fn interrupter(&self) -> Result<Interrupter, ClientError> {
         Ok(self.sleeper().interrupter()?)
     }
@@ -141,21 +141,21 @@ impl FeedReader {
         }
     }
 
-    /// Whether the feed is open.
+    /// Tells whether the feed is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open(_))
     }
 
-    /// Opens the feed, if it is not open, and follows a fork. Other calls do so by themselves.
+    /// Opens the feed if it is not open, and follows a fork. Calls that need the feed do so themselves.
     ///
     /// # Errors
-    /// The daemon's error: of a filter, say.
+    /// The daemon's error, for example for an invalid filter.
     pub fn open(&mut self) -> Result<(), ClientError> {
         self.follow()?;
         if let State::Closed(_) = &self.state {
             let feed = match self.connection.open_feed(&self.asked) {
-                // A daemon that was started again since.
+                // The daemon was restarted after this reader had connected.
                 Err(ClientError::Plug(PlugError::Closed)) => {
                     self.connection = Connection::open(&self.socket)?;
                     self.connection.open_feed(&self.asked)?
@@ -167,7 +167,8 @@ impl FeedReader {
         Ok(())
     }
 
-    /// Follows a fork, if this is another process than the one that has read last. Other calls do so by themselves.
+    /// Follows a fork, if another process than this one has made the connection. Calls that need the feed do so
+    /// themselves.
     ///
     /// # Errors
     /// The daemon's error.
@@ -175,7 +176,8 @@ impl FeedReader {
         if self.pid == std::process::id() { Ok(()) } else { self.follow_fork() }
     }
 
-    /// Reads this feed, on the existing sleeper: the descriptor for polling is the sleeper's, and stays the same.
+    /// Reads this feed with the existing sleeper. So the descriptor for polling, which belongs to the sleeper, stays
+    /// the same.
     fn begin(&mut self, feed: RemoteFeed) -> Result<(), ClientError> {
         let State::Closed(sleeper) = &mut self.state else { return Ok(()) };
         let (feed, source) = OpenFeed::with(&self.connection, &self.asked, feed, sleeper)?;
@@ -191,18 +193,18 @@ impl FeedReader {
         Ok(())
     }
 
-    /// Waits for frames, at most `limit`, and takes those that are due next, at most `frames_max`, 1 or more:
-    /// [`run`](FeedReader::run) has them.
+    /// Waits for frames for at most `limit`, and takes the frames that are due next, at most `frames_max`, which is 1
+    /// or more. [`run`](FeedReader::run) returns them.
     ///
     /// # Errors
-    /// [`ClientError::Gone`] once everything was read of a feed that the daemon closed; the daemon's error at the
-    /// opening; rings that contradict themselves.
+    /// [`ClientError::Gone`] once everything was read from a feed that the daemon closed; the daemon's error when the
+    /// feed is opened; inconsistent rings.
     pub fn next(&mut self, frames_max: u64, limit: Duration) -> Result<Pulled, ClientError> {
         self.next_unless(frames_max, limit, || false)
     }
 
-    /// The same, for a caller whose [`Interrupter`] comes with a flag that is set before it: an interruption that meets
-    /// the end of the feed is not missed.
+    /// Like [`next`](FeedReader::next), for a caller that sets a flag before it uses its [`Interrupter`]. With the
+    /// flag, an interruption is not lost when it comes together with the end of the feed.
     ///
     /// # Errors
     /// As [`next`](FeedReader::next).
@@ -216,7 +218,7 @@ impl FeedReader {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
             match self.open() {
-                // Between two daemons: it was there when this reader connected.
+                // The daemon is being restarted: it was there when this reader connected.
                 Err(error) if is_gone(&error) && !is_stopped() => {
                     match sleep(self.sleeper(), RETRY_EVERY.min(left))? {
                         Woken::Interrupted => return Ok(Pulled::Interrupted),
@@ -257,7 +259,8 @@ impl FeedReader {
         }
     }
 
-    /// The frames that [`next`](FeedReader::next) took: records end to end, there until its next call.
+    /// Returns the frames that [`next`](FeedReader::next) took, as consecutive records. They are valid until its next
+    /// call.
     #[must_use]
     pub fn run(&self) -> Run<'_> {
         match &self.state {
@@ -266,7 +269,8 @@ impl FeedReader {
         }
     }
 
-    /// Frames that were copied out of rings and not taken yet: they wait for older ones of other rings.
+    /// Returns the number of frames that were copied out of rings and not taken yet, because older frames of other
+    /// rings may still come.
     #[must_use]
     pub fn held(&self) -> u64 {
         match &self.state {
@@ -275,7 +279,7 @@ impl FeedReader {
         }
     }
 
-    /// The interfaces that records name by number; `None` before the feed is open.
+    /// Returns the interfaces, to which records refer by number; `None` before the feed is open.
     #[must_use]
     pub fn numbering(&self) -> Option<&Numbering> {
         match &self.state {
@@ -284,9 +288,9 @@ impl FeedReader {
         }
     }
 
-    /// A descriptor for `poll`, `select` and `epoll`: readable when [`next`](FeedReader::next) is worth a call; at
-    /// first, for the feed is to be opened. After a call it tells of new frames once it is
-    /// [`armed`](FeedReader::arm). The same one each time, but for another process behind a fork.
+    /// Returns a descriptor for `poll`, `select` and `epoll`. It is readable when [`next`](FeedReader::next) should be
+    /// called; also at first, because that call opens the feed. After a call it becomes readable for new frames only if
+    /// it is [`armed`](FeedReader::arm). It stays the same, except in the child of a fork.
     ///
     /// # Errors
     /// [`ClientError::Ring`].
@@ -294,7 +298,7 @@ impl FeedReader {
         Ok(self.sleeper().pollable()?)
     }
 
-    /// Keeps [`pollable`](FeedReader::pollable) readable until it is armed: the caller has more to do.
+    /// Keeps [`pollable`](FeedReader::pollable) readable until it is armed: the caller has more frames to take.
     ///
     /// # Errors
     /// [`ClientError::Ring`].
@@ -302,7 +306,7 @@ impl FeedReader {
         Ok(self.sleeper().disarm()?)
     }
 
-    /// Makes [`pollable`](FeedReader::pollable) become readable when there is something to do.
+    /// Makes [`pollable`](FeedReader::pollable) become readable when frames or an end have come.
     ///
     /// # Errors
     /// [`ClientError::Ring`].
@@ -310,7 +314,7 @@ impl FeedReader {
         if let State::Open(reading) = &mut self.state {
             let limit = match (reading.retry_at, &reading.ended) {
                 (Some(at), _) => at.saturating_duration_since(Instant::now()),
-                // The caller is to hear of the end.
+                // The caller must learn of the end.
                 (None, Some(_)) => Duration::ZERO,
                 (None, None) => SLEEP_MAX,
             };
@@ -319,7 +323,7 @@ impl FeedReader {
         Ok(())
     }
 
-    /// Account of the feed's frames so far, at the daemon and here. A question to the daemon.
+    /// Returns the counts of the feed's frames so far, at the daemon and here. Asks the daemon.
     ///
     /// # Errors
     /// The daemon's error.
@@ -327,14 +331,14 @@ impl FeedReader {
         self.statistics_within(PATIENCE_MAX)
     }
 
-    /// The same, for a caller that waits so long for the answer and no longer: the daemon may be busy with another
-    /// source, and who waits reads no frames.
+    /// Like [`statistics`](FeedReader::statistics); fails if the daemon does not answer within `limit`. The daemon may
+    /// be busy with another source, and a caller that waits reads no frames.
     ///
     /// # Errors
     /// As [`statistics`](FeedReader::statistics).
     pub fn statistics_within(&mut self, limit: Duration) -> Result<Statistics, ClientError> {
         if self.is_open() {
-            // A child asks by a connection of its own.
+            // A child asks with a connection of its own.
             self.open()?;
         }
         let Past { ledger, delivered, daemons } = &self.past;
@@ -350,7 +354,8 @@ impl FeedReader {
         Ok(statistics)
     }
 
-    /// Frames that were read, and those that were overwritten before. Asks nobody.
+    /// Returns the numbers of frames that were read, and of frames that were overwritten before they were read. Does
+    /// not ask the daemon.
     #[must_use]
     pub fn delivered(&self) -> Delivered {
         match &self.state {

@@ -10,7 +10,7 @@ use crate::error::ClientError;
 use crate::protocol::{self, Guest, GuestAttach, GuestDetach};
 
 impl Connection {
-    /// The guests of the daemon's file, by name. For root and the daemon's user.
+    /// Returns the guests in the daemon's file, by name. Only for root and the daemon's user.
     ///
     /// # Errors
     /// The daemon's error; [`ClientError::Plug`].
@@ -19,21 +19,22 @@ impl Connection {
         Ok(serde_json::from_value(answer["guests"].clone())?)
     }
 
-    /// Closes a guest's feeds and unplugs its devices; it opens none until it is attached again. Waits so long for the
-    /// guest to release them, or as long as the daemon does of itself.
+    /// Closes a guest's feeds and unplugs its devices. The guest cannot open feeds until it is attached again. Waits
+    /// for at most `within` until the guest has released the devices; `None`: for as long as the daemon waits by
+    /// default.
     ///
     /// # Errors
     /// The daemon's error: there is no such guest, or it has not released its devices; [`ClientError::Plug`].
     pub fn detach_guest(&self, name: &str, within: Option<Duration>) -> Result<(), ClientError> {
         let within_ms = within.map(protocol::expires_ms);
         let detach = GuestDetach { name: name.to_owned(), within_ms };
-        // The daemon's answer takes a moment more than the guest's.
+        // The daemon's answer comes later than the guest's.
         let limit = within.unwrap_or_default().saturating_add(PATIENCE_MAX);
         self.caller.call_within::<Value>("guest_detach", &detach, &[], limit)?;
         Ok(())
     }
 
-    /// A guest that was detached may open feeds again.
+    /// Allows a guest that was detached to open feeds again.
     ///
     /// # Errors
     /// The daemon's error; [`ClientError::Plug`].

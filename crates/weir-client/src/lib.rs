@@ -1,18 +1,19 @@
-//! Opens feeds of a daemon (`weir serve`) and reads them from shared memory, without rights. No C: it links into a
-//! static binary.
+//! Opens feeds of a daemon (`weir serve`) and reads them from shared memory. Needs no privileges. Links no C code, so
+//! it can be part of a static binary.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | [`protocol`] | the messages of the application `capture` |
 //! | [`connection`] | a connection to a daemon; feeds are opened on it |
-//! | [`remote_feed`] | an open feed: its rings, its wake-ups, and how it is changed and closed |
-//! | [`feed`] | a feed as one consumer reads it |
-//! | [`feed_reader`] | a feed whose caller asks for frames, for libraries: it survives daemons and forks |
+//! | [`remote_feed`] | an open feed: its rings and wake-ups, changes, closing |
+//! | [`feed`] | a feed for one consumer |
+//! | [`feed_reader`] | a feed for a caller that asks for frames, such as a library: it reads on after restarts of the
+//! daemon and after forks |
 //! | [`region`] | rings in a region that this machine shares with its host |
 //! | [`address`] | names of sources |
 //! | [`ending`] | the end of a feed |
-//! | [`status`] | the open feeds of a daemon, and their clients |
-//! | [`limits`] | how long names are, and how long entries are blocked |
+//! | [`status`] | the open feeds of a daemon, and its clients |
+//! | [`limits`] | the longest name of a feed, and the times for which entries can be blocked |
 #![forbid(unsafe_code)]
 
 pub mod address;

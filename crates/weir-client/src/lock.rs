@@ -1,4 +1,4 @@
-//! Mutexes whose contents are whole after every step.
+//! Locks mutexes whose contents are consistent after every step, also after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

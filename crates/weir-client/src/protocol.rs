@@ -1,4 +1,4 @@
-//! The messages of the application `capture`, as `docs/protocol.md` writes them down.
+//! The messages of the application `capture`, as specified in `docs/protocol.md`.
 
 mod guest;
 mod place;
@@ -15,27 +15,27 @@ pub use place::{InRegion, Part};
 /// The application's name.
 pub const APPLICATION: &str = "capture";
 
-/// A notification to guests, without params: the daemon's file has changed, so [`Source`]s may have.
+/// A notification to guests, without params: the daemon's file has changed, so the [`Source`]s may have changed.
 pub const SOURCES_CHANGED: &str = "capture.sources_changed";
 
-/// The code of an error: the feed shares its rings with others, so it cannot be changed. One that was opened as
+/// An error code: the feed shares its rings with others, so it cannot be changed. A feed that was opened with
 /// [`own`](Open::own) can.
 pub const SHARED: i32 = -32010;
 
-/// The code of an error: the client's user has no feed of this name.
+/// An error code: the client's user has no feed of this name.
 pub const NO_FEED: i32 = -32011;
 
-/// Whether feeds can have this name: 1 to [`FEED_NAME_MAX`] letters and digits of ASCII, `-`, `_` and `.`.
+/// Tells whether `name` is a valid name of a feed: 1 to [`FEED_NAME_MAX`] ASCII letters, digits, `-`, `_` and `.`.
 #[must_use]
 pub fn is_feed_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty() && name.len() <= FEED_NAME_MAX && name.chars().all(fits)
 }
 
-/// The time that `expires_ms` says.
+/// Converts `expires_ms` to a duration.
 ///
 /// # Errors
-/// It is too short, or too long.
+/// The time is too short or too long.
 pub fn block_time(expires_ms: u64) -> Result<Duration, String> {
     let time = Duration::from_millis(expires_ms);
     let (shortest, longest) = (BLOCK_TIME_MIN.as_millis(), BLOCK_TIME_MAX.as_millis());
@@ -46,25 +46,25 @@ pub fn block_time(expires_ms: u64) -> Result<Duration, String> {
     }
 }
 
-/// A time as messages have it. One that is too long for that is too long anyhow.
+/// Returns a time in milliseconds, as messages have it. A time that does not fit is above the limit anyway.
 pub(crate) fn expires_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Frames of which direction.
+/// The direction of the frames of a feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// Received.
+    /// Received frames.
     In,
-    /// Sent.
+    /// Sent frames.
     Out,
-    /// Both.
+    /// Received and sent frames.
     #[default]
     Both,
 }
 
-/// `capture.open`: a feed.
+/// `capture.open`: a request to open a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
@@ -72,100 +72,101 @@ pub struct Open {
     pub feed: u64,
     /// The source, as [`Source::source`] names it.
     pub source: String,
-    /// Which frames; empty takes all.
+    /// The filter expression; an empty one takes all frames.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub filter: String,
-    /// Most bytes kept of a frame; default and largest value: the source's ceiling.
+    /// Most bytes kept of a frame; default and upper limit: the snaplen of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snaplen: Option<u32>,
-    /// Which way they go.
+    /// The direction of the frames.
     #[serde(default)]
     pub direction: Direction,
     /// `2/4`: the second of four shards by flow; `q2`: an RX queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// One frame of so many.
+    /// Takes one of so many frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<u32>,
-    /// All frames of one flow of so many.
+    /// Takes all frames of one of so many flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,
-    /// It has rings that no other feed shares, so it can be changed.
+    /// The feed gets rings that no other feed shares, so it can be changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own: bool,
-    /// By which other connections of the same user change it ([`BlockNamed`]); several feeds may have the same. With a
-    /// name it has rings of its own.
+    /// The name by which other connections of the same user can change the feed ([`BlockNamed`]); several feeds may
+    /// have the same name. A feed with a name has rings of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 impl Open {
-    /// Whether the feed has rings that no other feed shares.
+    /// Tells whether the feed gets rings that no other feed shares.
     #[must_use]
     pub fn has_own_rings(&self) -> bool {
         self.own || self.name.is_some()
     }
 }
 
-/// The answer, with the descriptors of the rings.
+/// The answer to `capture.open`. The descriptors of the rings come with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// The daemon's number for the rings; to a guest, its own number for the feed.
     pub key: u64,
-    /// Ordinals of the first frames that are the feed's, ring by ring: others have had those before.
+    /// Ordinal of the feed's first frame in each ring. Earlier frames in shared rings belong only to other feeds.
     pub from: Vec<u64>,
-    /// The pcap link type of its frames.
+    /// The pcap link type of the feed's frames.
     pub link_type: u16,
-    /// The engine's name, empty if it is not known.
+    /// The name of the capture engine; empty if it is not known.
     #[serde(default)]
     pub engine: String,
-    /// Where in the kernel frames are taken.
+    /// The place in the kernel where frames are captured.
     #[serde(default)]
     pub hook: Option<String>,
-    /// Why this engine.
+    /// The reason why this engine was chosen.
     #[serde(default)]
     pub why: String,
-    /// Things the user should know.
+    /// Notes for the user.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Owner of the frames, for a source in another network namespace.
     #[serde(default)]
     pub owner: Option<Owner>,
-    /// Where in its descriptor each ring lies, if not all of the descriptor is the ring: in a guest they lie in one
-    /// device.
+    /// The part of each descriptor's memory that is the ring, if the ring is not all of it: in a guest, all rings are
+    /// in one device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// For a guest, which gets no descriptors: the one ring lies here.
+    /// The place of the one ring in the region, for a guest, which gets no descriptors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<InRegion>,
 }
 
-/// Owner of a source's frames.
+/// The owner of a source's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// `container`, `pod`, `process` or `netns`.
     pub kind: String,
-    /// Its name; of a process that of its command.
+    /// The owner's name; of a process, the name of its command.
     pub name: String,
     /// The id of a container, or of a pod.
     pub id: Option<String>,
     /// The image of a container.
     pub image: Option<String>,
-    /// A process in the network namespace, by its number where the daemon runs.
+    /// A process in the network namespace, by its process ID in the daemon's PID namespace.
     pub pid: Option<u32>,
     /// The inode of the network namespace, which `lsns` shows.
     pub netns: u64,
 }
 
-/// `capture.attach`, with the descriptors of a channel, wake page and socket: the feed wakes sleepers there.
+/// `capture.attach`, with the descriptors of a channel, which are a wake page and a socket: the feed wakes the sleeper
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// The client's number.
+    /// The client's number for the feed.
     pub feed: u64,
-    /// The client's number for the sleeper; no other of the feed has it.
+    /// The client's number for the sleeper; no other sleeper of the feed has it.
     pub sleeper: u64,
-    /// The line of the wake page for the first ring; the others follow.
+    /// The line of the wake page for the first ring; the other rings have the lines after it.
     pub first_line: usize,
 }
 
@@ -173,70 +174,70 @@ pub struct Attach {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Detach {
-    /// The client's number.
+    /// The client's number for the feed.
     pub feed: u64,
     /// The client's number for the sleeper.
     pub sleeper: u64,
 }
 
-/// `capture.close`, `capture.let_go`.
+/// `capture.close`, `capture.let_go`: requests that only name a feed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfFeed {
-    /// The client's number.
+    /// The client's number for the feed.
     pub feed: u64,
 }
 
 /// The answer to `capture.close`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// The daemon's number for the feed that was read last.
+    /// The daemon's number for the rings that were read last.
     pub key: u64,
-    /// Its rings are closed: they are read to their end, and the ledger is final.
+    /// The rings are closed: the client reads them to their end, and the ledger is final.
     pub ended: bool,
-    /// Others read on: ordinals of the first frames that are not the feed's any more, ring by ring.
+    /// Others still read the rings: ordinal of the first frame in each ring that does not belong to the feed any more.
     #[serde(default)]
     pub until: Vec<u64>,
-    /// Account of its frames since the client opened it; `None` if it could not be read.
+    /// Counts of the feed's frames since the client opened it; `None` if they could not be read.
     pub ledger: Option<Ledger>,
 }
 
-/// `capture.set_filter`. Refused with [`SHARED`] while others read the same rings; never for that to a guest: its feed
-/// goes on in rings of its own.
+/// `capture.set_filter`. Refused with [`SHARED`] while others read the same rings. A guest never gets this error: its
+/// feed moves to rings of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetFilter {
-    /// The client's number.
+    /// The client's number for the feed.
     pub feed: u64,
-    /// Which frames; empty takes all.
+    /// The filter expression; an empty one takes all frames.
     pub filter: String,
 }
 
-/// `capture.block`. Refused as [`SetFilter`].
+/// `capture.block`. Refused under the same conditions as [`SetFilter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// The client's number.
+    /// The client's number for the feed.
     pub feed: u64,
-    /// Entries to block from here on.
+    /// Entries to block.
     #[serde(default)]
     pub add: Vec<String>,
     /// Entries to unblock.
     #[serde(default)]
     pub remove: Vec<String>,
-    /// For so long, from now on, are those of `add` left out; without an end if nothing is said.
+    /// The time after which the entries of `add` expire, from now on; `None`: they do not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
 }
 
-/// `capture.block_named`: the same for all feeds of a name that the client's user has, by whatever connection. Root and
-/// the daemon's user change those of any user. All of them change, or none.
+/// `capture.block_named`: like [`Block`], for all feeds with a name that the client's user has on any connection. Root
+/// and the daemon's user change the feeds of all users. All of these feeds change, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockNamed {
     /// The name that the feeds were opened with.
     pub name: String,
-    /// Entries to block from here on.
+    /// Entries to block.
     #[serde(default)]
     pub add: Vec<String>,
     /// Entries to unblock.
@@ -250,13 +251,15 @@ pub struct BlockNamed {
 /// The answer to `capture.block_named`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockChanged {
-    /// How many feeds were changed.
+    /// Number of feeds that were changed.
     pub feeds: usize,
-    /// Entries that are new, end later than before, or are gone: in any of them.
+    /// Number of entries that are new, that expire later than before, or that were removed, in at least one of the
+    /// feeds.
     pub changed: usize,
-    /// Entries that one of them blocks by now.
+    /// Number of entries that at least one of the feeds blocks now.
     pub entries: usize,
-    /// The daemon's numbers of their rings: another one is another feed, whose list was empty at first.
+    /// The daemon's numbers of the feeds' rings. A number that was not there before belongs to a new feed, whose list
+    /// was empty at first.
     #[serde(default)]
     pub keys: Vec<u64>,
 }
@@ -272,14 +275,14 @@ pub struct BlockedNamed {
 /// The answer to `capture.blocked_named`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
-    /// How many feeds have the name.
+    /// Number of feeds that have the name.
     pub feeds: usize,
     /// Entries that all of them block.
     pub blocked: Vec<String>,
     /// Entries that only some of them block, and the number of those feeds.
     #[serde(default)]
     pub partly: BTreeMap<String, usize>,
-    /// For how long yet, of those that expire: in the feed where it is longest.
+    /// The remaining time of entries that expire; of several feeds, the longest.
     #[serde(default)]
     pub left_ms: BTreeMap<String, u64>,
     /// Entries that are not in this answer because there are too many.
@@ -287,70 +290,72 @@ pub struct Blocked {
     pub omitted: usize,
 }
 
-/// A source that the client may open: `capture.sources` gives a list of them.
+/// A source that the client may open: `capture.sources` returns a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Its name for `capture.open`.
+    /// The name of the source for `capture.open`.
     pub source: String,
     /// Most bytes kept of a frame.
     pub snaplen: u32,
-    /// The pcap link type of its frames, as far as that is known while it is closed.
+    /// The pcap link type of the source's frames; while the source is closed, the expected one.
     pub link_type: u16,
 }
 
-/// A feed of the client's: `capture.statistics` gives a list of them.
+/// A feed of the client: `capture.statistics` returns a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// The client's number.
+    /// The client's number for the feed.
     pub feed: u64,
-    /// Its source.
+    /// The source of the feed.
     pub source: String,
-    /// Account of its frames since the client opened it. While frames come, the counts are not of one instant.
+    /// Counts of the feed's frames since the client opened it. While frames come, the counts are not of the same
+    /// moment.
     pub ledger: Option<Ledger>,
 }
 
-/// `capture.gone`: nothing more comes of a feed; its rings are closed.
+/// `capture.gone`: the feed has ended, and its rings are closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gone {
-    /// The client's number.
+    /// The client's number for the feed.
     pub feed: u64,
-    /// Why, if not because its source came to its end.
+    /// The reason; `None` if the source has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// It goes on in other rings, from the first frame that is not in these: a process that opens the same again, with
-    /// the filter that it set last, within 10 seconds gets those.
+    /// The feed continues in other rings, with the first frame that is not in the old ones. A process gets these rings
+    /// if it opens the same feed again within 10 seconds, with the filter that it set last.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
 }
 
-/// Account of every frame of a feed: `offered = filtered + blocked + sampled + captured + drops`.
+/// Counts of all frames of a feed: `offered = filtered + blocked + sampled + captured + drops`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Frames that came to the hook.
     pub offered: u64,
-    /// Frames that the filter or the direction left out.
+    /// Frames that the filter or the direction excluded.
     pub filtered: u64,
     /// Whether a filter excluded further frames that were not counted.
     pub filtered_uncounted: bool,
-    /// Frames that the block list left out.
+    /// Frames that the block list excluded.
     pub blocked: u64,
-    /// Frames that sampling left out.
+    /// Frames that sampling excluded.
     pub sampled: u64,
     /// Frames written into the rings.
     pub captured: u64,
-    /// Bytes kept of them.
+    /// Bytes kept of the captured frames.
     pub kept_bytes: u64,
-    /// Bytes of them on the wire.
+    /// Bytes of the captured frames on the wire.
     pub wire_bytes: u64,
-    /// Offload super-frames among them.
+    /// Captured frames that are offload super-frames.
     pub super_frames: u64,
-    /// Every place where a frame was lost, by name.
+    /// Lost frames, by the name of the place where they were lost.
     pub drops: BTreeMap<String, u64>,
-    /// Losses before the hook, if known.
+    /// Frames that were lost before the hook, if known.
     pub missed_before: Option<u64>,
 }
 
-/// For a feed that was opened again: its lives together. Numbers of a hostile daemon do not overflow.
+/// Adds the counts of another life of the feed, for a feed that was opened again. The sums saturate, because a hostile
+/// daemon may send any numbers.
 impl std::ops::AddAssign<&Ledger> for Ledger {
     fn add_assign(&mut self, more: &Ledger) {
         let counts = [

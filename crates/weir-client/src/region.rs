@@ -1,4 +1,4 @@
-//! Rings in a region that this machine shares with its host, instead of in descriptors.
+//! Rings in a region that this machine shares with its host. Without a region, rings come as descriptors.
 
 use std::error::Error;
 
@@ -7,18 +7,18 @@ use weir_ring::{Mapping, Ring};
 
 use crate::protocol::InRegion;
 
-/// Why a ring of the region cannot be opened, or its reader cannot be woken.
+/// The reason why a ring of the region cannot be opened, or its reader cannot be woken.
 pub type RegionError = Box<dyn Error + Send + Sync>;
 
-/// Where a connection without descriptors finds rings, and who wakes their readers: a guest's devices.
+/// A guest's devices: they contain the rings of a connection without descriptors, and wake the readers of these rings.
 pub trait Region: Send + Sync {
-    /// The ring that the host says is there.
+    /// Opens the ring at the place that the host has named.
     ///
     /// # Errors
-    /// The devices are not there, or their contents are no ring.
+    /// The devices are not there, or their contents are not a ring.
     fn ring(&self, at: &InRegion) -> Result<Ring<Mapping>, RegionError>;
 
-    /// Wakes a reader of it from here on; returns a number for that.
+    /// Makes the ring wake the reader behind `waker` from now on. Returns a number for [`detach`](Region::detach).
     ///
     /// # Errors
     /// The devices are not there any more.
@@ -30,10 +30,10 @@ pub trait Region: Send + Sync {
         first_line: usize,
     ) -> Result<u64, RegionError>;
 
-    /// Does not wake it any more.
+    /// Stops waking the reader that has this number.
     fn detach(&self, number: u64);
 
-    /// Nobody reads the ring any more. When this returns, nothing of it is mapped here: the host may give its place to
-    /// another feed, or take the devices away.
+    /// Releases a ring that nobody reads any more. When this returns, the ring is not mapped in this process: the host
+    /// may give its place to another feed, or take the devices away.
     fn let_go(&self, at: &InRegion);
 }

@@ -1,4 +1,4 @@
-//! A feed of a daemon: its rings, its wake-ups, and how it is changed and closed.
+//! A feed of a daemon: its rings and wake-ups, changes, closing.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,29 +22,30 @@ use crate::protocol::{
 };
 use crate::region::Region;
 
-/// Entries of a block list in one message: with the longest, a flow of IPv6, 500 KB.
+/// Most entries of a block list in one message. With the longest entries, which are IPv6 flows, that is 500 KB.
 const BLOCK_ENTRIES: usize = 4096;
 
-/// A feed of a daemon. Dropping it closes it.
+/// A feed of a daemon. Dropping this value closes the feed.
 pub struct RemoteFeed {
     number: u64,
     caller: Arc<Caller>,
     ending: Arc<Ending>,
     pub(crate) opened: Opened,
     pub(crate) rings: Vec<Ring<Mapping>>,
-    /// Where its consumer begins to read, ring by ring: at [`Opened::from`], if nothing else is known.
+    /// The ordinal at which the consumer begins to read each ring: [`Opened::from`], except in the child of a fork.
     pub(crate) begin: Vec<u64>,
     written: Mutex<Written>,
     next_sleeper: AtomicU64,
     is_gone: AtomicBool,
 }
 
-/// Frames that the rings of a feed have had, for when their memory is taken away.
+/// Numbers of frames that the rings of a feed have had. They are kept because the memory of the rings may be taken
+/// away.
 #[derive(Default)]
 struct Written {
-    /// Most frames that each ring was known to have had, those of before the feed included.
+    /// The largest known number of frames that each ring has had, including frames before the feed.
     known: Vec<u64>,
-    /// Frames of the feed by the last ledger.
+    /// Captured frames of the feed by the last ledger.
     told_captured: u64,
 }
 
@@ -56,22 +57,22 @@ impl RemoteFeed {
         RemoteFeed { number, caller, ending, opened, rings, begin, written, next_sleeper, is_gone }
     }
 
-    /// Which engine takes the frames, why, and where the feed begins in its rings.
+    /// Returns the daemon's answer: the engine, the reason for it, and where the feed begins in its rings.
     #[must_use]
     pub fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// Its rings.
+    /// Returns the rings of the feed.
     #[must_use]
     pub fn rings(&self) -> &[Ring<Mapping>] {
         &self.rings
     }
 
-    /// Frames that each ring has had, those of before the feed included. It never decreases: a ring in a device's
-    /// memory reads zeros once the device is unplugged (Linux 6.1). Then the counts are those of an earlier call, of
-    /// the daemon's last [ledger](RemoteFeed::ledger), and of the frames that a reader has read
-    /// ([`note_read`](RemoteFeed::note_read)).
+    /// Returns the number of frames that each ring has had, including frames before the feed. It never decreases,
+    /// although a ring in a device's memory reads as zeros once the device is unplugged (Linux 6.1): then the counts
+    /// are those of an earlier call, of the daemon's last [ledger](RemoteFeed::ledger), and of the frames that a reader
+    /// has read ([`note_read`](RemoteFeed::note_read)).
     #[must_use]
     pub fn frames_written(&self) -> Vec<u64> {
         let mut written = lock(&self.written);
@@ -86,7 +87,7 @@ impl RemoteFeed {
         written.known.clone()
     }
 
-    /// A reader has read a ring up to this ordinal, so the ring has had the frames before it.
+    /// Records that a reader has read a ring up to this ordinal, so that the ring has had the frames before it.
     pub fn note_read(&self, ring: usize, ordinal: u64) {
         let before = std::iter::repeat_n(0, ring);
         self.raise(&mut lock(&self.written).known, before.chain([ordinal]));
@@ -104,14 +105,14 @@ impl RemoteFeed {
         self.caller.region.as_deref().zip(self.opened.region.as_ref())
     }
 
-    /// Its end, which comes by itself when its source or the daemon ends.
+    /// Returns the ending, which is set when the source or the daemon ends.
     #[must_use]
     pub fn ending(&self) -> &Arc<Ending> {
         &self.ending
     }
 
-    /// Lets it wake a sleeper of this process, whose descriptors these are ([`Sleeper::channel`]); the first ring
-    /// has the line `first_line` of its page. Gives the sleeper's number.
+    /// Makes the feed wake a sleeper of this process. `channel` has the sleeper's descriptors ([`Sleeper::channel`]),
+    /// and `first_line` is the line of its wake page for the first ring. Returns the feed's number for the sleeper.
     ///
     /// The descriptors must be closed after this call: an open one would hide that the daemon has died.
     ///
@@ -134,7 +135,7 @@ impl RemoteFeed {
         Ok(sleeper)
     }
 
-    /// Lets it not wake this sleeper any more.
+    /// Stops the feed from waking this sleeper.
     ///
     /// # Errors
     /// The daemon's error.
@@ -147,29 +148,30 @@ impl RemoteFeed {
         self.caller.call::<Value>("detach", &detach, &[]).map(drop)
     }
 
-    /// Sets another filter from here on; empty takes all.
+    /// Sets another filter; an empty one takes all frames.
     ///
     /// # Errors
-    /// The daemon's error, [`SHARED`](protocol::SHARED) if others read its rings; nothing has changed then.
+    /// The daemon's error, which is [`SHARED`](protocol::SHARED) if others read the feed's rings. The filter has not
+    /// changed then.
     pub fn set_filter(&self, filter: &str) -> Result<(), ClientError> {
         let filter = SetFilter { feed: self.number, filter: filter.to_owned() };
         self.caller.call::<Value>("set_filter", &filter, &[]).map(drop)
     }
 
-    /// Blocks frames by these entries, and unblocks others: first those that are removed. Long lists go in several
-    /// messages.
+    /// Blocks frames by the entries of `add`, and unblocks those of `remove`, which are removed first. Long lists are
+    /// sent in several messages.
     ///
     /// # Errors
-    /// As [`set_filter`](RemoteFeed::set_filter); of a long list a part may be in force.
+    /// As [`set_filter`](RemoteFeed::set_filter). Of a long list, a part may be in force then.
     pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
         self.block_until(add, remove, None)
     }
 
-    /// Blocks frames by these entries for this time, and then no more: the daemon ensures that. An entry that is
-    /// there ends at the later of both times.
+    /// Blocks frames by these entries for `time`; the daemon then removes the entries. An entry that exists already
+    /// expires at the later of both times.
     ///
     /// # Errors
-    /// As [`block`](RemoteFeed::block), and a time that is too short or too long ([`limits`](crate::limits)).
+    /// As [`block`](RemoteFeed::block), or the time is too short or too long ([`limits`](crate::limits)).
     pub fn block_for(&self, add: &[String], time: Duration) -> Result<(), ClientError> {
         self.block_until(add, &[], Some(time))
     }
@@ -187,7 +189,7 @@ impl RemoteFeed {
         })
     }
 
-    /// Its ledger so far; `None` if the daemon could not read it.
+    /// Returns the counts of the feed so far; `None` if the daemon could not read them.
     ///
     /// # Errors
     /// The daemon's error.
@@ -195,7 +197,7 @@ impl RemoteFeed {
         self.ledger_within(PATIENCE_MAX)
     }
 
-    /// The same, for a caller that waits so long for the answer and no longer.
+    /// Like [`ledger`](RemoteFeed::ledger); fails if the daemon does not answer within `limit`.
     ///
     /// # Errors
     /// As [`ledger`](RemoteFeed::ledger).
@@ -209,8 +211,8 @@ impl RemoteFeed {
         Ok(answer.ledger)
     }
 
-    /// Closes it, and gives its ledger. Its frames are those that were captured by then; sleepers are woken until it is
-    /// dropped.
+    /// Closes the feed, and returns its counts. It has the frames that were captured until then. Sleepers are woken
+    /// until this value is dropped.
     ///
     /// # Errors
     /// The daemon's error.
@@ -223,13 +225,13 @@ impl RemoteFeed {
         Ok(closed)
     }
 
-    /// To be called if the daemon is known to be gone, so that dropping the feed sends no request.
+    /// Records that the daemon has ended, so that dropping the feed sends no request.
     pub fn forget(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 }
 
-/// Calls this with entries that fit into one message each: first those that are removed.
+/// Calls `call` with parts of the lists that fit into one message each: first the entries to remove.
 pub(crate) fn in_messages(
     add: &[String],
     remove: &[String],
@@ -250,14 +252,14 @@ impl Drop for RemoteFeed {
         let at = self.opened.region.clone();
         if !is_gone || at.is_some() {
             let in_device = !self.opened.parts.is_empty();
-            // Other memory is there for as long as anybody has it mapped.
+            // Other memory exists as long as anybody has it mapped.
             let rings = if in_device || at.is_some() { rings } else { Vec::new() };
             self.caller.let_go(Kept { number, rings, at, is_gone });
         }
     }
 }
 
-/// The ring of a feed in a guest's region.
+/// Opens the ring of a feed in a guest's region.
 pub(crate) fn ring_of_region(
     region: &dyn Region,
     opened: &Opened,
@@ -267,7 +269,8 @@ pub(crate) fn ring_of_region(
     Ok(vec![region.ring(at).map_err(ClientError::Region)?])
 }
 
-/// The rings of these descriptors, or in these parts of them. Nobody is trusted: the daemon of a path may be anybody.
+/// Opens the rings in these descriptors, or in these parts of them. The writer is not trusted: any process may listen
+/// at the path of a daemon.
 pub(crate) fn attach_rings(
     fds: Vec<OwnedFd>,
     parts: &[Part],

@@ -1,30 +1,30 @@
-//! Account of the frames of a feed whose caller asks for them.
+//! Counts of the frames of a feed for a caller that asks for frames.
 
 use weir_consumer::Delivered;
 
 use crate::protocol::Ledger;
 
-/// Account of a feed's frames, at the daemon and here.
+/// Counts of a feed's frames, at the daemon and in this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// At the daemon: frames that were offered, filtered, captured, and lost, by name.
+    /// Counts at the daemon: frames that were offered, filtered, captured, and lost, by name.
     pub ledger: Ledger,
-    /// Here: frames that were read, and those that were overwritten before (lapped).
+    /// Counts in this process: frames that were read, and frames that were overwritten before they were read (lapped).
     pub delivered: Delivered,
-    /// Daemons that the feed had, one after the other.
+    /// Number of daemons from which the feed has read, one after the other.
     pub lives: u64,
 }
 
-/// Of the feeds that a reader has read before.
+/// Counts of the feeds that a reader has read before.
 #[derive(Clone, Default)]
 pub(crate) struct Past {
     pub(crate) ledger: Ledger,
     pub(crate) delivered: Delivered,
-    /// Daemons that have ended meanwhile.
+    /// Number of daemons that have ended since.
     pub(crate) daemons: u64,
 }
 
-/// Both together. Numbers of a hostile daemon do not overflow.
+/// Returns the sums of both counts. They saturate, because a hostile daemon may send any numbers.
 pub(crate) fn add(one: Delivered, other: Delivered) -> Delivered {
     Delivered {
         frames: one.frames.saturating_add(other.frames),

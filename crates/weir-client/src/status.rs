@@ -1,7 +1,6 @@
-//! Status of a daemon: its open feeds, their clients, and the account of the frames. It is the
-//! answer to `capture.status`.
+//! Status of a daemon: its open feeds, their clients, and the counts of frames. It is the answer to `capture.status`.
 //!
-//! A client sees its own user's feeds; root, and the user that the daemon runs as, see everybody's.
+//! A client sees the feeds of its own user; root and the user of the daemon see all feeds.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,31 +13,31 @@ pub struct Status {
     pub daemon: String,
     /// The sources that the client may open, by name.
     pub sources: Vec<SourceStatus>,
-    /// The rings of those that are open.
+    /// The rings of the open sources.
     pub feeds: Vec<FeedStatus>,
     /// The clients' feeds, in the order in which they were opened.
     pub clients: Vec<ClientStatus>,
 }
 
-/// A source.
+/// Status of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStatus {
-    /// Its name.
+    /// The name of the source.
     pub source: String,
-    /// Somebody reads it.
+    /// A client reads the source.
     pub is_open: bool,
     /// The source, as `weir capture` names it.
     pub captures: String,
     /// The engine that takes its frames; empty while it is closed.
     pub engine: String,
-    /// Where in the kernel.
+    /// The place in the kernel where frames are captured.
     pub hook: Option<String>,
     /// Notes for the user.
     pub notes: Vec<String>,
     /// Owner of the frames, for an open source in another network namespace.
     #[serde(default)]
     pub owner: Option<Owner>,
-    /// Why nobody can open it now, for a source that is closed, as far as the daemon knows.
+    /// The reason why nobody can open the source now, as far as the daemon knows. Only for a closed source.
     #[serde(default)]
     pub unavailable: Option<String>,
 }
@@ -46,57 +45,59 @@ pub struct SourceStatus {
 /// Rings that one or more clients read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedStatus {
-    /// The daemon's number for them.
+    /// The daemon's number for the rings.
     pub key: u64,
-    /// Of this source.
+    /// The source of the frames.
     pub source: String,
-    /// Which frames; empty takes all. Of bytecode only its length.
+    /// The filter expression; an empty one takes all frames. For a filter in bytecode, only its length.
     pub filter: String,
-    /// How many rings.
+    /// Number of rings.
     pub rings: usize,
-    /// Clients' feeds that read them.
+    /// Number of clients' feeds that read the rings.
     pub readers: usize,
-    /// Account of their frames since they were made.
+    /// Counts of the frames since the rings were created.
     pub ledger: Option<Ledger>,
 }
 
 /// A feed of one client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStatus {
-    /// The guest whose it is; no process of the host's, then.
+    /// The guest to which the feed belongs; then there is no process on the host.
     #[serde(default)]
     pub guest: Option<String>,
     /// User id of the process that connected.
     pub uid: u32,
-    /// Its group id.
+    /// Group id of the process.
     pub gid: u32,
-    /// Its process id, in the daemon's namespace.
+    /// Process id, in the daemon's PID namespace.
     pub pid: i32,
     /// The daemon's number for the connection.
     #[serde(default)]
     pub connection: u64,
-    /// The client's own number for the feed.
+    /// The client's number for the feed.
     pub number: u64,
-    /// Its name, if it was opened with one.
+    /// The name of the feed, if it was opened with one.
     #[serde(default)]
     pub name: Option<String>,
-    /// The rings that it reads.
+    /// The daemon's number for the rings that the feed reads.
     pub key: u64,
-    /// Of this source.
+    /// The source of the frames.
     pub source: String,
-    /// Which frames; empty takes all. Of bytecode only its length.
+    /// The filter expression; an empty one takes all frames. For a filter in bytecode, only its length.
     pub filter: String,
-    /// Seconds since it was opened.
+    /// Seconds since the feed was opened.
     pub seconds: u64,
-    /// It was closed, by the client or because its source ended, and its rings may still be read.
+    /// The client has closed the feed, or its source has ended. Its rings may still be read.
     pub is_closed: bool,
-    /// Consumers that the rings wake.
+    /// Number of consumers that the rings wake.
     pub consumers: usize,
-    /// Frames before the slowest of those, as it says itself, at most 0.1 s ago; `None` without one.
+    /// Number of frames that the slowest of these consumers has not read yet, by the position that it reported at most
+    /// 0.1 s ago; `None` without consumers.
     pub lag: Option<u64>,
-    /// How many of those have been overwritten since the position that it last reported. It may have read them.
+    /// Number of these frames that were overwritten since the consumer reported its position. It may have read them
+    /// before.
     #[serde(default)]
     pub lapped: Option<u64>,
-    /// Account of its frames since it was opened.
+    /// Counts of the feed's frames since it was opened.
     pub ledger: Option<Ledger>,
 }

@@ -18,11 +18,11 @@ pub struct Dumper {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PacketHeader {
-    /// Seconds, and micro- or nanoseconds.
+    /// Time of capture: seconds, and micro- or nanoseconds.
     pub ts: libc::timeval,
-    /// Bytes that were kept.
+    /// Bytes that were kept of the frame.
     pub caplen: u32,
-    /// Bytes on the wire.
+    /// Bytes of the frame on the wire.
     pub len: u32,
 }
 
@@ -62,7 +62,7 @@ pub struct Interface {
     pub flags: u32,
 }
 
-/// `pcap_handler`. In C++ it may throw.
+/// `pcap_handler`. A callback in C++ may throw an exception.
 pub type Handler = unsafe extern "C-unwind" fn(*mut c_uchar, *const PacketHeader, *const c_uchar);
 
 pub const ERRBUF_SIZE: usize = 256;

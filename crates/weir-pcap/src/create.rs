@@ -14,9 +14,9 @@ use crate::guard::{guarded, host_name, write_error};
 use crate::handles::{self, Handle, State};
 use crate::real;
 
-/// The value that means "all of it" to libpcap.
+/// The snaplen with which libpcap keeps whole frames.
 const SNAPLEN_MAX: c_int = 262_144;
-/// Longest pause between two reads, if the program wants each frame at once.
+/// Longest pause between two reads in immediate mode.
 const IMMEDIATE: Duration = Duration::from_micros(200);
 
 fn create(name: &str) -> Result<*mut Pcap, String> {
@@ -40,9 +40,9 @@ fn create(name: &str) -> Result<*mut Pcap, String> {
 /// As libpcap demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
-    // SAFETY: a name and a buffer as libpcap demands.
+    // SAFETY: the name and the buffer are as libpcap demands.
     let Some(host) = (unsafe { host_name(name) }) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on.
         return unsafe { real::pcap_create(name, errbuf) };
     };
     let created = guarded(Err("a fault in libweirpcap".to_owned()), || create(host));
@@ -65,7 +65,7 @@ pub unsafe extern "C-unwind" fn pcap_open_live(
     to_ms: c_int,
     errbuf: *mut c_char,
 ) -> *mut Pcap {
-    // SAFETY: passed on, and a name as libpcap demands.
+    // SAFETY: the arguments are passed on, and the name is as libpcap demands.
     unsafe {
         if host_name(name).is_none() {
             return real::pcap_open_live(name, snaplen, promisc, to_ms, errbuf);
@@ -89,7 +89,7 @@ pub unsafe extern "C-unwind" fn pcap_open_live(
     }
 }
 
-/// The path of the daemon's socket: from the environment, or the usual one.
+/// Returns the path of the daemon's socket: from the environment, else the default.
 pub fn socket() -> PathBuf {
     weir_client::socket_path(None)
 }
@@ -107,13 +107,13 @@ fn activate(handle: &Handle) -> c_int {
         let text = "a feed of a daemon has all protocols; choose with a filter";
         return handle.fail(abi::ERROR, text);
     }
-    // 0, and a value out of range, means all: as in libpcap.
+    // 0 or a value out of range means whole frames, as in libpcap.
     let snaplen = Some(options.snaplen).filter(|snaplen| (1..SNAPLEN_MAX).contains(snaplen));
     let open = Open {
         source: name.source.clone(),
         part: name.part.clone(),
         snaplen: snaplen.and_then(|snaplen| snaplen.try_into().ok()),
-        // The name by which `weir block --feed` finds the feed.
+        // The name by which `weir block --feed` can find the feed.
         name: std::env::var("WEIR_FEED").ok().filter(|name| !name.is_empty()),
         ..Open::default()
     };
@@ -146,7 +146,7 @@ fn activate(handle: &Handle) -> c_int {
     };
     let snaplen = snaplen.unwrap_or(SNAPLEN_MAX);
     let precision = if options.nanoseconds { abi::TSTAMP_PRECISION_NANO } else { 0 } as c_uint;
-    // Of the link types that feeds have, only raw IP has a different number for programs (DLT).
+    // Of the link types that feeds have, only raw IP has a different number as a DLT, which programs use.
     let link_type = match c_int::from(reader.source().link_type) {
         101 => 12,
         other => other,
@@ -171,7 +171,7 @@ fn activate(handle: &Handle) -> c_int {
 pub unsafe extern "C-unwind" fn pcap_activate(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || activate(&handle)),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_activate(p) },
     }
 }
@@ -183,14 +183,14 @@ pub unsafe extern "C-unwind" fn pcap_activate(p: *mut Pcap) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_close(p: *mut Pcap) {
     match handles::take(p) {
-        // A running call whose callback closes the handle notices that.
+        // If a callback closes the handle, the call that runs the callback finds that the handle is closed.
         Some(handle) => guarded((), || drop(handle)),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_close(p) },
     }
 }
 
-/// A function that sets something before `pcap_activate`: `$set` changes the state.
+/// Defines functions for settings before `pcap_activate`: `$set` changes the state.
 macro_rules! setters {
     ($($name:ident: $set:expr;)*) => {$(
         /// See the page of this name, section 3PCAP.
@@ -200,7 +200,7 @@ macro_rules! setters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(p: *mut Pcap, value: c_int) -> c_int {
             let Some(handle) = handles::find(p) else {
-                // SAFETY: passed on.
+                // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
                 return unsafe { real::$name(p, value) };
             };
             let set: fn(&mut State, c_int) -> c_int = $set;
@@ -220,7 +220,7 @@ setters! {
     pcap_set_timeout: |state, value| { state.options.timeout_ms = value; 0 };
     pcap_set_immediate_mode: |state, value| { state.options.immediate = value != 0; 0 };
     pcap_set_rfmon: |state, value| { state.options.rfmon = value != 0; 0 };
-    // The daemon's file decides both, promiscuous mode and the size of rings.
+    // The daemon's file decides about promiscuous mode and the size of rings.
     pcap_set_promisc: |_, _| 0;
     pcap_set_buffer_size: |_, _| 0;
     pcap_set_protocol_linux: |state, value| { state.options.protocol = value; 0 };
@@ -245,7 +245,7 @@ setters! {
 pub unsafe extern "C-unwind" fn pcap_can_set_rfmon(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(_) => 0,
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_can_set_rfmon(p) },
     }
 }
@@ -277,7 +277,7 @@ fn set_direction(handle: &Handle, value: c_int) -> c_int {
 pub unsafe extern "C-unwind" fn pcap_setdirection(p: *mut Pcap, value: c_int) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || set_direction(&handle, value)),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_setdirection(p, value) },
     }
 }

@@ -14,7 +14,7 @@ use crate::guard::guarded;
 use crate::handles::{self, Handle};
 use crate::real;
 
-/// A function that asks libpcap's own handle of the feed, once there is one.
+/// Defines functions that call the real libpcap with the inner handle, which exists once the handle is activated.
 macro_rules! asked_of_inner {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $missing:expr, $failed:expr;)*) => {$(
         /// See the page of this name, section 3PCAP.
@@ -24,16 +24,16 @@ macro_rules! asked_of_inner {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(p: *mut Pcap $(, $arg: $type)*) -> $result {
             let Some(handle) = handles::find(p) else {
-                // SAFETY: passed on.
+                // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
                 return unsafe { real::$name(p $(, $arg)*) };
             };
             let Some(inner) = handle.inner() else {
                 handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
                 return $missing;
             };
-            // Some open a file.
+            // Some of these functions open a file, which is a cancellation point.
             let result = cancel::disabled(|| {
-                // SAFETY: passed on, with the handle that knows the feed.
+                // SAFETY: the arguments are passed on, with the inner handle, which is libpcap's own.
                 unsafe { real::$name(inner $(, $arg)*) }
             });
             let failed: fn($result) -> bool = $failed;
@@ -69,12 +69,12 @@ asked_of_inner! {
 pub unsafe extern "C-unwind" fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || c_int::from(handle.state().options.nanoseconds)),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_get_tstamp_precision(p) },
     }
 }
 
-/// See pcap_list_tstamp_types(3PCAP): there is one, and no choice.
+/// See pcap_list_tstamp_types(3PCAP). Feeds have one type of time stamps, so there is no choice.
 ///
 /// # Safety
 /// As libpcap demands.
@@ -85,11 +85,11 @@ pub unsafe extern "C-unwind" fn pcap_list_tstamp_types(
 ) -> c_int {
     match handles::find(p) {
         Some(_) => {
-            // SAFETY: the program's own.
+            // SAFETY: the program passes a pointer that can be written, as libpcap demands.
             unsafe { *types = null_mut() };
             0
         }
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_list_tstamp_types(p, types) },
     }
 }
@@ -102,7 +102,7 @@ pub unsafe extern "C-unwind" fn pcap_list_tstamp_types(
 pub unsafe extern "C-unwind" fn pcap_geterr(p: *mut Pcap) -> *mut c_char {
     match handles::find(p) {
         Some(handle) => handle.error(),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_geterr(p) },
     }
 }
@@ -114,23 +114,25 @@ pub unsafe extern "C-unwind" fn pcap_geterr(p: *mut Pcap) -> *mut c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
     let Some(handle) = handles::find(p) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_perror(p, prefix) };
     };
     guarded((), || {
-        // SAFETY: C strings: the program's, and the text of an error.
+        // SAFETY: both are C strings: the program's, and the text of an error.
         let [prefix, error] = unsafe {
             [CStr::from_ptr(prefix), CStr::from_ptr(handle.error())].map(CStr::to_string_lossy)
         };
-        // The program asks for it.
+        // The program asks to print this.
         eprintln!("{prefix}: {error}");
     });
 }
 
-/// A program may ask for each packet, and the daemon answers 200 times a second: an answer holds for so long.
+/// How long statistics are reused: a program may ask for them after each packet, and the daemon answers at most 200
+/// requests a second.
 const ANSWER_HOLDS: Duration = Duration::from_millis(10);
 
-/// Does not wait for another call on the handle: in a signal handler, that may be the one below.
+/// Returns the statistics. Does not wait for another call on the handle: if this runs in a signal handler, the handler
+/// may have interrupted that call.
 fn statistics(handle: &Handle) -> Result<Stat, c_int> {
     if handle.is_busy() {
         return Ok(handle.told());
@@ -154,12 +156,12 @@ fn statistics(handle: &Handle) -> Result<Stat, c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_stats(p: *mut Pcap, stat: *mut Stat) -> c_int {
     let Some(handle) = handles::find(p) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_stats(p, stat) };
     };
     match guarded(Err(abi::ERROR), || statistics(&handle)) {
         Ok(told) => {
-            // SAFETY: the program's own.
+            // SAFETY: the program passes a pointer that can be written, as libpcap demands.
             unsafe { *stat = told };
             0
         }
@@ -169,7 +171,7 @@ pub unsafe extern "C-unwind" fn pcap_stats(p: *mut Pcap, stat: *mut Stat) -> c_i
 
 const READ_ONLY: &str = "host: names are for reading: a feed of a daemon sends nothing";
 
-/// See pcap_inject(3PCAP): refused.
+/// See pcap_inject(3PCAP). Fails always: a feed cannot send.
 ///
 /// # Safety
 /// As libpcap demands.
@@ -181,12 +183,12 @@ pub unsafe extern "C-unwind" fn pcap_inject(
 ) -> c_int {
     match handles::find(p) {
         Some(handle) => handle.fail(abi::ERROR, READ_ONLY),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_inject(p, data, size) },
     }
 }
 
-/// See pcap_sendpacket(3PCAP): refused.
+/// See pcap_sendpacket(3PCAP). Fails always: a feed cannot send.
 ///
 /// # Safety
 /// As libpcap demands.
@@ -198,7 +200,7 @@ pub unsafe extern "C-unwind" fn pcap_sendpacket(
 ) -> c_int {
     match handles::find(p) {
         Some(handle) => handle.fail(abi::ERROR, READ_ONLY),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_sendpacket(p, data, size) },
     }
 }

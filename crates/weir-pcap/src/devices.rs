@@ -1,4 +1,4 @@
-//! Which interfaces there are: the machine's, and the daemon's sources behind them.
+//! The list of devices: the machine's interfaces, and after them the daemon's sources.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::null_mut;
@@ -11,16 +11,17 @@ use crate::create::socket;
 use crate::guard::{guarded, host_name};
 use crate::real;
 
-/// A text in memory that `pcap_freealldevs` frees; null if there is none.
+/// Copies a text into memory that `pcap_freealldevs` frees. Returns null if there is no memory.
 fn allocated(text: &str) -> *mut c_char {
     let text = CString::new(text).unwrap_or_default();
-    // SAFETY: a C string.
+    // SAFETY: the argument is a C string.
     unsafe { libc::strdup(text.as_ptr()) }
 }
 
-/// An entry in such memory; null if there is none.
+/// Creates an entry in memory that `pcap_freealldevs` frees. Returns null if there is no memory.
 fn entry(source: &str) -> *mut Interface {
-    // SAFETY: written whole before anybody reads it. `pcap_freealldevs` frees entry and texts by free(3).
+    // SAFETY: the entry is written completely before it is read. `pcap_freealldevs` frees the entry and its texts by
+    // free(3).
     unsafe {
         let entry: *mut Interface = libc::malloc(size_of::<Interface>()).cast();
         if !entry.is_null() {
@@ -36,7 +37,7 @@ fn entry(source: &str) -> *mut Interface {
     }
 }
 
-/// See pcap_findalldevs(3PCAP). No daemon, or one that allows nothing, is no error.
+/// See pcap_findalldevs(3PCAP). It succeeds also if there is no daemon, or if the daemon has no source for this user.
 ///
 /// # Safety
 /// As libpcap demands.
@@ -45,7 +46,7 @@ pub unsafe extern "C-unwind" fn pcap_findalldevs(
     list: *mut *mut Interface,
     errbuf: *mut c_char,
 ) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
     let status = unsafe { real::pcap_findalldevs(list, errbuf) };
     if status != 0 {
         return status;
@@ -54,7 +55,7 @@ pub unsafe extern "C-unwind" fn pcap_findalldevs(
         let told = Connection::open(&socket()).and_then(|connection| connection.sources());
         told.unwrap_or_default()
     });
-    // SAFETY: a list that the real function has made: each entry points to the next, the last one nowhere.
+    // SAFETY: the real function has made the list: each entry points to the next, and the last one has a null pointer.
     unsafe {
         let mut end = list;
         while !(*end).is_null() {
@@ -72,7 +73,7 @@ pub unsafe extern "C-unwind" fn pcap_findalldevs(
     0
 }
 
-/// See pcap_lookupnet(3PCAP). A feed has no address: its netmask is not known, which is no error.
+/// See pcap_lookupnet(3PCAP). A feed has no address: the function succeeds and returns an unknown netmask.
 ///
 /// # Safety
 /// As libpcap demands.
@@ -83,7 +84,7 @@ pub unsafe extern "C-unwind" fn pcap_lookupnet(
     mask: *mut u32,
     errbuf: *mut c_char,
 ) -> c_int {
-    // SAFETY: the program's own, or passed on.
+    // SAFETY: the program's pointers are as libpcap demands; otherwise they are passed on.
     unsafe {
         if host_name(name).is_none() {
             return real::pcap_lookupnet(name, net, mask, errbuf);

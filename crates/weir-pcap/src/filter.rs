@@ -1,4 +1,4 @@
-//! Filters: compiled by the real libpcap, run by the daemon.
+//! Filters. The real libpcap compiles them, and the daemon runs them.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
@@ -12,10 +12,10 @@ use crate::guard::guarded;
 use crate::handles::{self, Handle};
 use crate::real;
 
-/// Most instructions of a program, as at the daemon and in the kernel.
+/// Most instructions of a BPF program, as in the daemon and in the kernel.
 const INSNS_MAX: usize = 4096;
 
-/// The program in the form of `tcpdump -ddd`, which a daemon accepts as a filter.
+/// Returns a BPF program in the form of `tcpdump -ddd`, which a daemon accepts as a filter.
 fn text(insns: &[Insn]) -> String {
     let mut text = insns.len().to_string();
     for Insn { code, jt, jf, k } in insns {
@@ -24,7 +24,7 @@ fn text(insns: &[Insn]) -> String {
     text
 }
 
-/// The program's instructions, if libpcap finds them valid.
+/// Returns the instructions of a BPF program if libpcap finds them valid.
 ///
 /// # Safety
 /// As for libpcap: `program` is null, or points to a program with `len` instructions.
@@ -51,12 +51,12 @@ fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
     if let Err(error) = reader.set_filter(&text(&insns)) {
         return handle.fail(abi::ERROR, &format!("{}: {}", state.name, error_text(&error)));
     }
-    // Frames that were captured before the change will still be read, so they are filtered here.
+    // Frames that were captured before the change will still be read, so this library filters them.
     if was_open {
         handle.set_filter(&mut state, Some(insns.into()));
     }
     drop(state);
-    // The feed may have moved to other rings, for which no wake-up of the program was requested.
+    // The feed may have moved to other rings. Their writers do not know yet that they must wake this program.
     if was_open { set_readable(handle, false).err().unwrap_or(0) } else { 0 }
 }
 
@@ -67,11 +67,11 @@ fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> c_int {
     let Some(handle) = handles::find(p) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_setfilter(p, program) };
     };
     guarded(abi::ERROR, || {
-        // SAFETY: the program's own.
+        // SAFETY: the program passes a pointer that is valid as libpcap demands.
         let insns = unsafe { validated(program) };
         set_filter(&handle, insns)
     })
@@ -90,7 +90,7 @@ pub unsafe extern "C-unwind" fn pcap_compile(
     netmask: u32,
 ) -> c_int {
     let Some(handle) = handles::find(p) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_compile(p, program, text, optimize, netmask) };
     };
     let Some(inner) = handle.inner() else {
@@ -98,7 +98,7 @@ pub unsafe extern "C-unwind" fn pcap_compile(
     };
     // Compiling may resolve names, which is a cancellation point.
     let status = cancel::disabled(|| {
-        // SAFETY: passed on, with the handle that has the feed's link type.
+        // SAFETY: the arguments are passed on, with the inner handle, which has the feed's link type.
         unsafe { real::pcap_compile(inner, program, text, optimize, netmask) }
     });
     if status < 0 {

@@ -1,4 +1,4 @@
-//! The feed's frames: taken as many as are due, waited for, and handed out one by one.
+//! Takes frames of the feed, waits for them, and returns them one by one.
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
@@ -13,28 +13,28 @@ use weir_frame::record::{HEADER_BYTES, Outline};
 use crate::abi::{self, PacketHeader, Stat};
 use crate::handles::{Handle, Polling, State, Unread};
 
-/// Without a time-out a wait has no end; it is as long as the clock goes.
+/// The limit of a wait without a time-out: 136 years.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
-/// How often statistics are noted for those who must not wait.
+/// How often the statistics are updated for calls that must not wait.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
-/// How long a call that reads waits for them: a daemon that is busy with another source must not stop it.
+/// Longest time that a reading call waits for statistics: a daemon that is busy with another source must not delay it.
 const NOTE_WITHIN: Duration = Duration::from_millis(10);
 
-/// Why a call that reads has no frames for the program.
+/// The reason why a reading call has no frames for the program.
 #[derive(Clone, Copy)]
 pub enum NoFrame {
-    /// There is none so far, and the wait is not over.
+    /// There are no frames so far, and the wait is not over.
     Later,
-    /// There is none within the time.
+    /// No frame came in time.
     Nothing,
-    /// The program asked to break.
+    /// The program has called `pcap_breakloop`.
     Break,
-    /// None will come.
+    /// The source has ended.
     Ended,
     Failed(c_int),
 }
 
-/// How a call that reads waits.
+/// The time limit of a reading call.
 #[derive(Clone, Copy)]
 pub struct Wait {
     begun: Instant,
@@ -42,7 +42,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// As the program has set it, from now on.
+    /// Returns the limit that the program has set, which begins now.
     pub fn of(state: &State) -> Wait {
         let limit = match u64::try_from(state.options.timeout_ms) {
             _ if state.nonblock => Duration::ZERO,
@@ -52,7 +52,7 @@ impl Wait {
         Wait { begun: Instant::now(), limit }
     }
 
-    /// It takes the available frames.
+    /// Ends the wait: the call takes only the frames that are available.
     pub fn end(&mut self) {
         self.limit = Duration::ZERO;
     }
@@ -62,8 +62,8 @@ impl Wait {
     }
 }
 
-/// In the child of a fork: what ends a wait is another, and the descriptor that the program has gets what is behind the
-/// new one.
+/// Follows a fork in the child. The child's reader has another interrupter, and another descriptor for polling: the
+/// number of the descriptor that the program holds is made to refer to the new one.
 pub fn follow_fork(state: &mut State, stop: &Stop) -> Result<(), ClientError> {
     let Some(reader) = &mut state.reader else { return Ok(()) };
     if state.pid == std::process::id() {
@@ -74,20 +74,21 @@ pub fn follow_fork(state: &mut State, stop: &Stop) -> Result<(), ClientError> {
     state.pid = std::process::id();
     if state.polling != Polling::Unused {
         let new = reader.pollable()?.as_raw_fd();
-        // SAFETY: both are epoll instances, the old one this library's, whose number the program holds.
+        // SAFETY: both are epoll instances of this library; the program holds the number of the old one, which stays
+        // open.
         unsafe { libc::dup3(new, state.fd, libc::O_CLOEXEC) };
         state.polling = Polling::Readable;
     }
     Ok(())
 }
 
-/// Fills [`Handle::unread`] with frames: those that are left, or up to `most` that are taken from the feed.
-/// Behind [`NoFrame::Later`] it is called again.
+/// Makes [`Handle::unread`] have frames: those that are left, or up to `most` new ones from the feed. After
+/// [`NoFrame::Later`] the caller calls this again.
 pub fn fill(handle: &Handle, most: u64, wait: Wait) -> Result<(), NoFrame> {
     let left = wait.left();
     match fill_within(handle, most, left.min(WAIT_SLICE_MAX)) {
         Err(NoFrame::Nothing) if left > WAIT_SLICE_MAX => {
-            // The thread may be cancelled now, and another one wait for the descriptor.
+            // Until the next call, the thread may be cancelled, and another thread may wait for the descriptor.
             set_readable(handle, false).map_err(NoFrame::Failed)?;
             Err(NoFrame::Later)
         }
@@ -95,7 +96,7 @@ pub fn fill(handle: &Handle, most: u64, wait: Wait) -> Result<(), NoFrame> {
     }
 }
 
-/// The same within a short time, for which the handle is held.
+/// Like [`fill`], for at most `limit`. The handle is locked during that time.
 fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFrame> {
     let mut state = handle.state();
     let state = &mut *state;
@@ -114,7 +115,7 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
     };
     follow_fork(state, stop).map_err(|error| failed(error, &state.name))?;
     if state.told_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
-        // Without an answer they are those of before: frames go on.
+        // Without an answer, the statistics stay as they were, and reading goes on.
         note_statistics(handle, state, NOTE_WITHIN);
     }
     let Some(reader) = &mut state.reader else { return Err(NoFrame::Nothing) };
@@ -128,8 +129,8 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
                 return Ok(());
             }
             Ok(Pulled::Nothing) => {
-                // All frames of before a change were read: the daemon's filter applies to the new ones. Frames
-                // that are held for order may be of before.
+                // All frames from before a change of the filter were read, so the daemon has filtered all later ones.
+                // Frames that are held back for their order may be from before the change.
                 if reader.held() == 0 {
                     handle.set_filter(state, None);
                 }
@@ -137,14 +138,14 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
             }
             Ok(Pulled::Ended) => return Err(NoFrame::Ended),
             Ok(Pulled::Interrupted) if stop.is_set() => return Err(NoFrame::Break),
-            // Another signal: the wait goes on.
+            // Another signal has interrupted the wait, which goes on.
             Ok(Pulled::Interrupted) => {}
             Err(error) => return Err(failed(error, &state.name)),
         }
     }
 }
 
-/// Asks for statistics, and notes them for those who must not wait.
+/// Asks the daemon for statistics, and stores them for calls that must not wait.
 pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> Option<ClientError> {
     let reader = state.reader.as_mut()?;
     state.told_at = Some(Instant::now());
@@ -152,9 +153,9 @@ pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> O
         Ok(told) => {
             let lost = told.ledger.drops.values();
             let at_the_host = lost.fold(0, |sum: u64, count| sum.saturating_add(*count));
-            // libpcap's counts begin anew at 2^32, and programs that count on know that.
+            // libpcap's counts wrap around at 2^32, and programs know that.
             handle.set_told(Stat {
-                // Frames that passed the filter, lost or not: as libpcap counts it on Linux.
+                // Frames that passed the filter, whether lost or not, as libpcap counts them on Linux.
                 recv: told.ledger.captured.saturating_add(at_the_host) as u32,
                 drop: told.delivered.lapped.saturating_add(at_the_host) as u32,
                 ifdrop: told.ledger.missed_before.unwrap_or(0) as u32,
@@ -165,8 +166,8 @@ pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> O
     }
 }
 
-/// Makes the program's descriptor, if it uses one, tell of frames after a call that found nothing; after any other it
-/// is readable.
+/// Sets the program's descriptor, if the program uses it. After a call that found nothing, it becomes readable when
+/// frames come; after any other call it is readable.
 pub fn set_readable(handle: &Handle, found_nothing: bool) -> Result<(), c_int> {
     let mut state = handle.state();
     let state = &mut *state;
@@ -185,15 +186,15 @@ pub fn set_readable(handle: &Handle, found_nothing: bool) -> Result<(), c_int> {
     set.map_err(|error| handle.fail(abi::ERROR, &error_text(&error)))
 }
 
-/// Whether a break was asked for: it is taken note of.
+/// Tells whether the program has called `pcap_breakloop`, and clears the flag.
 pub fn take_break(handle: &Handle) -> bool {
     handle.stop.get().is_some_and(Stop::take)
 }
 
-/// The first frame of some records: its header, its bytes, and the records behind it.
+/// Returns the first frame of some records: its header, its bytes, and the records after it.
 ///
 /// # Safety
-/// They are [`Handle::unread`], and nobody has filled since.
+/// The records are [`Handle::unread`], and [`fill`] was not called since they were taken.
 pub unsafe fn first(
     unread: Unread,
     nanoseconds: bool,
@@ -203,7 +204,7 @@ pub unsafe fn first(
     }
     // SAFETY: as the caller promises.
     let bytes = unsafe { std::slice::from_raw_parts(unread.at, unread.bytes) };
-    // The reader has checked all lengths: it fails at the end and not before.
+    // The reader has checked all lengths, so this fails only at the end.
     let outline = Outline::read(bytes).ok()?;
     let (seconds, ns) = (outline.ts_ns / 1_000_000_000, outline.ts_ns % 1_000_000_000);
     let fraction = if nanoseconds { ns } else { ns / 1000 };

@@ -1,11 +1,11 @@
-//! Rules for every function that a program calls: no panic leaves it, and texts end where their buffers do.
+//! Rules for every function that a program calls: no panic leaves it, and it writes no text beyond a buffer's end.
 
 use std::ffi::{CStr, c_char};
 
 use crate::abi::ERRBUF_SIZE;
 
-/// Gives what `work` gives, or `failed` if that panics: a fault of ours, which must neither end the program nor write
-/// into its output.
+/// Returns the result of `work`, or `failed` if `work` panics. A panic is a bug in this library, which must neither end
+/// the program nor write into its output.
 pub fn guarded<T>(failed: T, work: impl FnOnce() -> T) -> T {
     weir_abi::caught(work).unwrap_or(failed)
 }
@@ -13,23 +13,23 @@ pub fn guarded<T>(failed: T, work: impl FnOnce() -> T) -> T {
 /// Writes a text into a buffer of `PCAP_ERRBUF_SIZE` bytes.
 ///
 /// # Safety
-/// `buffer` is null or has that many bytes.
+/// `buffer` is null or has `PCAP_ERRBUF_SIZE` bytes.
 pub unsafe fn write_error(buffer: *mut c_char, text: &str) {
     if buffer.is_null() {
         return;
     }
     let fits = (0..ERRBUF_SIZE).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let text = &text.as_bytes()[..fits.min(text.len())];
-    // A text of ours has no NUL; one of a daemon's ends there.
+    // Our own texts have no NUL. A daemon's text that has one ends there.
     let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-    // SAFETY: `len` is below the size that the caller promises, and the two do not overlap: `text` is ours.
+    // SAFETY: `len` is below the size that the caller promises. The memory does not overlap: `text` is ours.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, len);
         *buffer.add(len) = 0;
     }
 }
 
-/// The text at a pointer of the program's, if it is one of ours: a name behind `host:`.
+/// Returns the rest of a name of the program's after `host:`; `None` if the name does not begin so.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -37,7 +37,7 @@ pub unsafe fn host_name<'a>(name: *const c_char) -> Option<&'a str> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: as the caller promises; it lives as long as the program's call.
+    // SAFETY: as the caller promises; the string lives as long as the program's call.
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
     name.strip_prefix(weir_client::address::PREFIX)
 }

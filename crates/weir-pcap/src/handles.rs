@@ -1,4 +1,4 @@
-//! The handles of `host:` names, which are found by the program's `pcap_t`.
+//! The handles of `host:` names. They are found by the program's `pcap_t`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
@@ -14,18 +14,18 @@ use crate::abi::{ERRBUF_SIZE, Insn, PacketHeader, Pcap, Program, Stat};
 use crate::guard::write_error;
 use crate::real;
 
-/// Handles of `host:` names that a process can have at a time.
+/// Most handles of `host:` names that a process can have at a time.
 const HANDLES_MAX: usize = 256;
 
-/// A handle.
+/// A handle of a `host:` name.
 pub struct Handle {
     /// The pointer that the program holds.
     pub key: *mut Pcap,
     /// The real libpcap's handle, once this one is activated: with the feed's link type, snapshot length and precision.
     inner: AtomicPtr<Pcap>,
-    /// Ends a wait, for `pcap_breakloop`. Set once the handle is activated.
+    /// Ends a wait for `pcap_breakloop`. Set once the handle is activated.
     pub stop: OnceLock<Stop>,
-    /// Whether a reading call is running, and is not in the program's callback.
+    /// Whether a reading call works at the moment: false during the program's callback.
     is_busy: AtomicBool,
     /// Whether [`State::filter`] is set. Read for each frame.
     has_filter: AtomicBool,
@@ -53,27 +53,27 @@ pub struct State {
     pub name: Address,
     pub options: Options,
     pub reader: Option<FeedReader>,
-    /// If the filter was changed while frames came, it is applied here to frames from before. Set by
+    /// The filter that this library applies to frames from before a change of the filter. Set by
     /// [`Handle::set_filter`].
     filter: Option<Box<[Insn]>>,
     pub nonblock: bool,
     pub polling: Polling,
-    /// The process that was the last to read.
+    /// The process that has made the last reading call.
     pub pid: u32,
-    /// The descriptor that was given to the program, if it has asked for it.
+    /// The descriptor that the program was given, if it has asked for one.
     pub fd: c_int,
     /// Time of the last request for statistics to the daemon.
     pub told_at: Option<Instant>,
 }
 
-/// The descriptor that a program waits for.
+/// State of the descriptor for event loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
-    /// The program has not asked for it.
+    /// The program has not asked for the descriptor.
     Unused,
-    /// It is readable: a call found frames, and there may be more.
+    /// The descriptor is readable: a call found frames, and there may be more.
     Readable,
-    /// It becomes readable when there is something to do: a call found nothing.
+    /// The descriptor becomes readable when frames or an end have come: the last call found nothing.
     Armed,
 }
 
@@ -88,7 +88,7 @@ pub struct Options {
     pub nanoseconds: bool,
 }
 
-/// Records in the reader's copy, valid until its next call.
+/// Records in the reader's memory, valid until its next call.
 #[derive(Clone, Copy)]
 pub struct Unread {
     pub at: *const u8,
@@ -125,12 +125,12 @@ impl Handle {
         }
     }
 
-    /// Locks the state: for the time of work in this library, never during a callback of the program.
+    /// Locks the state. It must be locked only during work of this library, never during a callback of the program.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the state, if it is not locked.
+    /// Locks the state; `None` if it is locked already.
     pub fn try_state(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -139,14 +139,14 @@ impl Handle {
         }
     }
 
-    /// Sets the filter that is applied here.
+    /// Sets the filter that this library applies.
     pub fn set_filter(&self, state: &mut State, filter: Option<Box<[Insn]>>) {
         self.has_filter.store(filter.is_some(), Ordering::Relaxed);
         state.filter = filter;
     }
 
-    /// Whether that filter takes a frame; without a filter all are taken. The daemon filters frames before they are
-    /// cut, so its verdict may differ for a frame that is cut.
+    /// Tells whether that filter accepts a frame; without a filter, all frames are accepted. The daemon filters frames
+    /// before it cuts them, and here the result could differ for a cut frame, so cut frames are accepted.
     ///
     /// # Safety
     /// `data` has `caplen` bytes.
@@ -156,12 +156,13 @@ impl Handle {
         }
         self.state().filter.as_ref().is_none_or(|insns| {
             let program = Program { len: insns.len() as u32, insns: insns.as_ptr().cast_mut() };
-            // SAFETY: a program that libpcap has validated, and `caplen` bytes; neither is written.
+            // SAFETY: libpcap has validated the BPF program, and the caller promises `caplen` bytes; neither is
+            // written.
             unsafe { real::pcap_offline_filter(&program, header, data) != 0 }
         })
     }
 
-    /// libpcap's handle with the feed's settings; `None` before this one is activated.
+    /// Returns libpcap's handle with the feed's settings; `None` before the handle is activated.
     pub fn inner(&self) -> Option<*mut Pcap> {
         let inner = self.inner.load(Ordering::Acquire);
         (!inner.is_null()).then_some(inner)
@@ -171,8 +172,9 @@ impl Handle {
         self.inner.store(inner, Ordering::Release);
     }
 
-    /// Sets whether a reading call is working, or its callback is. While it works, no other call may wait for it:
-    /// it may belong to this thread, interrupted by a signal handler.
+    /// Sets whether a reading call works at the moment (true), or runs the callback or has returned (false). While it
+    /// works, another call must not wait for it: that call may be in a signal handler that has interrupted the same
+    /// thread.
     pub fn set_busy(&self, is_busy: bool) {
         self.is_busy.store(is_busy, Ordering::Release);
     }
@@ -181,8 +183,9 @@ impl Handle {
         self.is_busy.load(Ordering::Acquire)
     }
 
-    /// The frames that the program has not read yet. They are kept here so that they are right even if a callback does
-    /// not return, or reads itself. Only one call reads at a time, so the two words belong to the same run.
+    /// Returns the frames that the program has not read yet. They are stored here, so they are correct even if a
+    /// callback does not return, or reads frames itself. Only one call reads at a time, so the two words belong to the
+    /// same run.
     pub fn unread(&self) -> Unread {
         let at = self.unread_at.load(Ordering::Relaxed).cast_const();
         Unread { at, bytes: self.unread_bytes.load(Ordering::Relaxed) }
@@ -193,7 +196,7 @@ impl Handle {
         self.unread_bytes.store(unread.bytes, Ordering::Relaxed);
     }
 
-    /// The last statistics.
+    /// Returns the last statistics.
     pub fn told(&self) -> Stat {
         let [recv, drop, ifdrop] = self.told.each_ref().map(|count| count.load(Ordering::Relaxed));
         Stat { recv, drop, ifdrop }
@@ -207,7 +210,7 @@ impl Handle {
     /// Sets the text for `pcap_geterr`, and returns `status`.
     pub fn fail(&self, status: c_int, text: &str) -> c_int {
         self.error_is_inner.store(false, Ordering::Relaxed);
-        // SAFETY: a buffer of that size; nothing else writes it (see `Sync`).
+        // SAFETY: the buffer has that size, and nothing else writes it at the same time (see `Sync`).
         unsafe { write_error(self.error.get().cast(), text) };
         status
     }
@@ -217,11 +220,11 @@ impl Handle {
         self.error_is_inner.store(true, Ordering::Relaxed);
     }
 
-    /// The text for `pcap_geterr`.
+    /// Returns the text for `pcap_geterr`.
     pub fn error(&self) -> *mut c_char {
         match self.inner() {
             Some(inner) if self.error_is_inner.load(Ordering::Relaxed) => {
-                // SAFETY: a handle of libpcap that lives as long as this one.
+                // SAFETY: the inner handle is libpcap's, and lives as long as this one.
                 unsafe { real::pcap_geterr(inner) }
             }
             _ => self.error.get().cast(),
@@ -231,8 +234,8 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: we own both, and nothing uses them any more: a handle is dropped once it is closed and no call is
-        // running.
+        // SAFETY: this handle owns both, and nothing uses them any more: a handle is dropped once it is closed and no
+        // call on it is running.
         unsafe {
             if let Some(inner) = self.inner() {
                 real::pcap_close(inner);
@@ -242,7 +245,8 @@ impl Drop for Handle {
     }
 }
 
-/// The slot of a handle that was created and not closed. The handle is written before the key, and cleared after it.
+/// A place in the table of handles. When a handle is added, it is written before its key; when it is removed, the key
+/// is cleared first.
 struct Slot {
     key: AtomicPtr<Pcap>,
     handle: AtomicPtr<Handle>,
@@ -260,16 +264,16 @@ static SLOTS: [Slot; HANDLES_MAX] = [const {
     }
 }; HANDLES_MAX];
 
-/// The handle of a `pcap_t`; `None` if that belongs to the real libpcap. Takes no lock, because signal handlers call
-/// `pcap_breakloop`.
+/// Returns the handle of a `pcap_t`; `None` if the `pcap_t` belongs to the real libpcap. Takes no lock, because signal
+/// handlers call `pcap_breakloop`.
 pub fn find(key: *mut Pcap) -> Option<Arc<Handle>> {
     let slot = slot_of(key)?;
     let handle = slot.handle.load(Ordering::Acquire);
     if handle.is_null() {
         return None;
     }
-    // SAFETY: it came from `Arc::into_raw`, and only `close` releases the table's own reference. A program that
-    // closes a handle while another thread uses it has a bug that libpcap would not survive either.
+    // SAFETY: the pointer came from `Arc::into_raw`, and only `take` releases the table's own reference. A program that
+    // closes a handle while another thread uses it has a bug that would also crash it with libpcap.
     unsafe {
         Arc::increment_strong_count(handle);
         Some(Arc::from_raw(handle))
@@ -286,13 +290,13 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Finds the same handles as [`find`].
+    /// Looks up a handle by the same key as [`find`].
     pub fn of(key: *mut Pcap) -> Option<Lookup> {
         let slot = slot_of(key)?;
         Some(Lookup { key, slot, ordinal: slot.ordinal.load(Ordering::Relaxed) })
     }
 
-    /// The handle; `None` once it is closed.
+    /// Returns the handle; `None` once it is closed.
     ///
     /// # Safety
     /// The reference is not used after the program's next callback, in which the handle may be closed.
@@ -301,8 +305,9 @@ impl Lookup {
         let Lookup { key, slot, ordinal } = self;
         let is_open = slot.key.load(Ordering::Acquire) == key
             && slot.ordinal.load(Ordering::Relaxed) == ordinal;
-        // SAFETY: it came from `Arc::into_raw`, and only a close releases the table's own reference: in a callback,
-        // after which the caller does not use it, or in another thread, which is the program's fault (see `find`).
+        // SAFETY: the pointer came from `Arc::into_raw`, and only closing releases the table's own reference. That
+        // happens in a callback, after which the caller does not use the reference, or in another thread, which is a
+        // bug of the program (see `find`).
         is_open.then(|| unsafe { slot.handle.load(Ordering::Acquire).as_ref() }).flatten()
     }
 }
@@ -314,7 +319,7 @@ fn slot_of(key: *mut Pcap) -> Option<&'static Slot> {
     SLOTS.iter().find(|slot| slot.key.load(Ordering::Acquire) == key)
 }
 
-/// Adds a handle to the table. False if the table is full.
+/// Adds a handle to the table. Returns false if the table is full.
 pub fn add(handle: Handle) -> bool {
     let free = SLOTS.iter().find(|slot| !slot.taken.swap(true, Ordering::AcqRel));
     let Some(slot) = free else { return false };
@@ -325,7 +330,7 @@ pub fn add(handle: Handle) -> bool {
     true
 }
 
-/// Removes a handle from the table.
+/// Removes a handle from the table, and returns it.
 pub fn take(key: *mut Pcap) -> Option<Arc<Handle>> {
     let slot = slot_of(key)?;
     slot.key.store(null_mut(), Ordering::Release);
@@ -334,7 +339,7 @@ pub fn take(key: *mut Pcap) -> Option<Arc<Handle>> {
     if handle.is_null() {
         return None;
     }
-    // SAFETY: the table's own reference, which is taken once: only one caller gets it from the swap.
+    // SAFETY: this is the table's own reference. The swap returns it to only one caller.
     Some(unsafe { Arc::from_raw(handle) })
 }
 

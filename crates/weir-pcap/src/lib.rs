@@ -1,23 +1,23 @@
-//! libpcap's functions, for names that begin with `host:`.
+//! Replaces functions of libpcap for names that begin with `host:`.
 //!
-//! A program that was started with this library preloaded (`weir run -- tcpdump -ni host:eth0`) calls libpcap as it
-//! always does. Names of a daemon's feeds are opened here; everything else goes to the real libpcap, untouched.
+//! A program that was started with this library preloaded (`weir run -- tcpdump -ni host:eth0`) calls libpcap as
+//! always. This library opens `host:` names as feeds of the daemon; all other calls are passed to the real libpcap.
 //!
 //! ```text
-//! program ── pcap_create("host:eth0") ──▶ create.rs ──▶ a Handle, in handles.rs by the pcap_t that the program gets
-//!        ── pcap_activate ─────────────▶ create.rs ──▶ FeedReader::connect: with the rights of now
-//!        ── pcap_setfilter ────────────▶ filter.rs ──▶ travels to the daemon, and acts there
-//!        ── pcap_loop, dispatch, next ─▶ read.rs, frames.rs ▶ FeedReader::next: copied, confirmed, then the callback
-//!        ── pcap_stats ────────────────▶ describe.rs ▶ lapped here, and what the daemon lost
+//! program ── pcap_create("host:eth0") ──▶ create.rs ──▶ a Handle, which handles.rs finds by the program's pcap_t
+//!        ── pcap_activate ─────────────▶ create.rs ──▶ FeedReader::connect, with the program's current rights
+//!        ── pcap_setfilter ────────────▶ filter.rs ──▶ sent to the daemon, which applies it
+//!        ── pcap_loop, dispatch, next ─▶ read.rs, frames.rs ▶ FeedReader::next copies and checks frames; callback
+//!        ── pcap_stats ────────────────▶ describe.rs ▶ frames lapped here, and frames lost at the daemon
 //!        ── pcap_create("eth0"), .. ───▶ real.rs ────▶ the real libpcap
 //! ```
 //!
-//! The `pcap_t` that a program gets is a real one, made by `pcap_open_dead`: a function that is not replaced here finds
-//! a valid handle. A second one of its kind, which has the link type, the snapshot length and the precision that are
-//! known after `pcap_activate`, compiles filters and writes files ([`handles::Handle::inner`]).
+//! The `pcap_t` that a program gets is one of the real libpcap, made by `pcap_open_dead`: so functions that are not
+//! replaced here get a valid handle. `pcap_activate` makes a second one, with the link type, snapshot length and
+//! precision, which are known then. It compiles filters and writes files ([`handles::Handle::inner`]).
 //!
-//! Nothing is printed, and no panic leaves this library ([`guard`]). Source of the functions' meaning: the manual pages
-//! pcap(3PCAP) and following, of libpcap 1.10.
+//! The library prints nothing, except for `pcap_perror`, and no panic leaves it ([`guard`]). Source of the functions'
+//! meaning: the manual pages pcap(3PCAP) and following, of libpcap 1.10.
 
 mod abi;
 mod create;

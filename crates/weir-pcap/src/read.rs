@@ -1,4 +1,4 @@
-//! Frames for the program: `pcap_dispatch`, `pcap_loop`, `pcap_next`, `pcap_next_ex`.
+//! The functions that read frames: `pcap_dispatch`, `pcap_loop`, `pcap_next`, `pcap_next_ex`.
 
 use std::ffi::{c_int, c_uchar};
 use std::ptr::null;
@@ -11,29 +11,30 @@ use crate::guard::guarded;
 use crate::handles::{Handle, Lookup};
 use crate::real;
 
-/// Frames that one `pcap_dispatch` without a count hands over at most.
+/// Most frames for one `pcap_dispatch` without a count.
 const DISPATCH_MAX: u64 = 1 << 16;
-/// Frames that are taken at a time for `pcap_next`, which hands them over one by one.
+/// Most frames that are taken at a time for `pcap_next`, which returns them one by one.
 const AHEAD: u64 = 1024;
 
-/// Hands frames to the callback: `count` of them, or those that are there.
+/// Passes frames to the callback: at most `count`, or if that is 0 or less, the frames that are available.
 ///
 /// # Safety
-/// The callback is the program's. It may close the handle, throw, jump, or be cancelled, and so may this: no frame
-/// between the program and this call has anything to drop, and neither has this one.
+/// `callback` is the program's. It may close the handle, throw, jump, or be cancelled, and so may this function: no
+/// stack frame between the program and this call has a value to drop, and neither has this function's.
 unsafe fn dispatch(
     lookup: Lookup,
     count: c_int,
     callback: Handler,
     user: *mut c_uchar,
 ) -> Result<c_int, NoFrame> {
-    // SAFETY: it is looked up anew behind the callback.
+    // SAFETY: the handle is looked up again after each callback.
     let Some(mut handle) = (unsafe { lookup.get() }) else { return Err(NoFrame::Break) };
     let (mut wait, nanoseconds) = wait_of(handle);
     let most = u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(DISPATCH_MAX);
     let mut handed = 0;
     let why = loop {
-        // SAFETY: nothing is held here, and the caller promises the same of the frames below.
+        // SAFETY: this function holds no lock and has no value to drop, and the caller promises the same for its own
+        // callers.
         unsafe { cancel::test() };
         handle.set_busy(true);
         let filled =
@@ -47,18 +48,19 @@ unsafe fn dispatch(
             Err(why) => break Some(why),
         }
         let mut is_over = false;
-        // A callback may read, too, or not return: the remaining frames are asked for again each
-        // time. SAFETY: what `fill` has given last.
+        // A callback may itself read frames, or not return: so the remaining frames are asked for again each time.
+        // SAFETY: they are the records of the last `fill`.
         while let Some((header, data, behind)) = unsafe { first(handle.unread(), nanoseconds) } {
             handle.set_unread(behind);
-            // SAFETY: a frame that `first` has found.
+            // SAFETY: `first` has returned the header and its bytes.
             if unsafe { handle.takes(&header, data) } {
-                // It may ask for statistics, set a filter, or close: nothing is held.
+                // The callback may ask for statistics, set a filter, or close the handle: no lock is held.
                 handle.set_busy(false);
-                // SAFETY: the program's own callback, as it demands: a header and `caplen` bytes, until it returns.
+                // SAFETY: the callback is the program's own. It gets a header and `caplen` bytes, valid until it
+                // returns.
                 unsafe { callback(user, &header, data) };
                 handed += 1;
-                // SAFETY: as above.
+                // SAFETY: the handle is looked up again after each callback.
                 let Some(same) = (unsafe { lookup.get() }) else { return Ok(handed as c_int) };
                 handle = same;
                 handle.set_busy(true);
@@ -71,8 +73,8 @@ unsafe fn dispatch(
         if is_over {
             break None;
         }
-        // Frames that a filter rejects are no reason to return: the call waits until a frame is handed
-        // over.
+        // If the filter rejected all of these frames, the call goes on waiting, until a frame was passed to the
+        // callback.
         if handed > 0 {
             wait.end();
         }
@@ -85,7 +87,7 @@ unsafe fn dispatch(
     match why {
         Some(why @ NoFrame::Failed(_)) => Err(why),
         _ if handed > 0 => Ok(handed as c_int),
-        // One that comes before the first frame is told at once; behind frames, by the next call.
+        // A break before the first frame is reported at once; after frames, the next call reports it.
         Some(NoFrame::Break) | None => {
             take_break(handle);
             Err(NoFrame::Break)
@@ -94,7 +96,7 @@ unsafe fn dispatch(
     }
 }
 
-/// How a call that begins now waits, and whether its time stamps have nanoseconds.
+/// Returns the time limit of a call that begins now, and whether its time stamps have nanoseconds.
 fn wait_of(handle: &Handle) -> (Wait, bool) {
     let state = handle.state();
     (Wait::of(&state), state.options.nanoseconds)
@@ -112,21 +114,21 @@ pub unsafe extern "C-unwind" fn pcap_dispatch(
     user: *mut c_uchar,
 ) -> c_int {
     let Some(lookup) = Lookup::of(p) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_dispatch(p, count, callback, user) };
     };
-    // SAFETY: the program's callback; there is nothing to drop here.
+    // SAFETY: the callback is the program's; this function has no value to drop.
     match unsafe { dispatch(lookup, count, callback, user) } {
         Ok(handed) => handed,
         Err(NoFrame::Nothing | NoFrame::Later) => 0,
         Err(NoFrame::Break) => abi::ERROR_BREAK,
-        // 0 would be a time-out, after which programs come again.
+        // 0 would mean a time-out, after which programs call again.
         Err(NoFrame::Ended) => abi::ERROR_BREAK,
         Err(NoFrame::Failed(status)) => status,
     }
 }
 
-/// See pcap_loop(3PCAP). A source that has ended, as a file at a daemon does, is an end and no error: 0.
+/// See pcap_loop(3PCAP). When a source ends, such as a file at a daemon, the result is 0, as at the end of a file.
 ///
 /// # Safety
 /// As libpcap demands.
@@ -138,12 +140,12 @@ pub unsafe extern "C-unwind" fn pcap_loop(
     user: *mut c_uchar,
 ) -> c_int {
     let Some(lookup) = Lookup::of(p) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_loop(p, count, callback, user) };
     };
     let mut left = count;
     loop {
-        // SAFETY: the program's callback; there is nothing to drop here.
+        // SAFETY: the callback is the program's; this function has no value to drop.
         match unsafe { dispatch(lookup, left, callback, user) } {
             Ok(handed) if count > 0 => {
                 left -= handed;
@@ -159,14 +161,14 @@ pub unsafe extern "C-unwind" fn pcap_loop(
     }
 }
 
-/// The next frame that the filter takes.
+/// Returns the next frame that the filter accepts.
 ///
 /// # Safety
-/// The thread may be cancelled: no frame between the program and this call has anything to drop.
+/// The thread may be cancelled: no stack frame between the program and this call has a value to drop.
 unsafe fn next(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
     let (wait, nanoseconds) = wait_of(handle);
     loop {
-        // SAFETY: as the caller promises, and nothing is held here.
+        // SAFETY: as the caller promises; this function holds no lock and has no value to drop.
         unsafe { cancel::test() };
         handle.set_busy(true);
         let found =
@@ -178,7 +180,7 @@ unsafe fn next(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
     }
 }
 
-/// The same within a short time.
+/// Like [`next`], for a part of the time limit.
 fn next_within(
     handle: &Handle,
     wait: Wait,
@@ -188,7 +190,7 @@ fn next_within(
     if matches!(found, Err(NoFrame::Break)) {
         take_break(handle);
     }
-    // A frame's memory is the reader's, and arming may change that: it is armed only where there is none.
+    // A frame is in the reader's memory, and arming may change that memory: so it is armed only if there is no frame.
     let set = set_readable(handle, matches!(found, Err(NoFrame::Nothing)));
     set.map_err(NoFrame::Failed)?;
     found
@@ -201,10 +203,10 @@ fn next_of(
 ) -> Result<(PacketHeader, *const u8), NoFrame> {
     loop {
         fill(handle, AHEAD, wait)?;
-        // SAFETY: what `fill` has given last.
+        // SAFETY: the records are those of the last `fill`.
         while let Some((header, data, behind)) = unsafe { first(handle.unread(), nanoseconds) } {
             handle.set_unread(behind);
-            // SAFETY: a frame that `first` has found.
+            // SAFETY: `first` has returned the header and its bytes.
             if unsafe { handle.takes(&header, data) } {
                 return Ok((header, data));
             }
@@ -222,16 +224,17 @@ pub unsafe extern "C-unwind" fn pcap_next_ex(
     header: *mut *mut PacketHeader,
     data: *mut *const c_uchar,
 ) -> c_int {
-    // SAFETY: there is no callback that could close it.
+    // SAFETY: this call runs no callback that could close the handle.
     let Some(handle) = Lookup::of(p).and_then(|lookup| unsafe { lookup.get() }) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_next_ex(p, header, data) };
     };
-    // SAFETY: there is nothing to drop here.
+    // SAFETY: this function has no value to drop.
     match unsafe { next(handle) } {
         Ok((found, bytes)) => {
             let own = handle.header.get();
-            // SAFETY: `own` is the handle's, which lives until `pcap_close`; the others are the program's.
+            // SAFETY: `own` belongs to the handle, which lives until `pcap_close`; the other pointers are the
+            // program's.
             unsafe {
                 *own = found;
                 *header = own;
@@ -254,15 +257,15 @@ pub unsafe extern "C-unwind" fn pcap_next(
     p: *mut Pcap,
     header: *mut PacketHeader,
 ) -> *const c_uchar {
-    // SAFETY: there is no callback that could close it.
+    // SAFETY: this call runs no callback that could close the handle.
     let Some(handle) = Lookup::of(p).and_then(|lookup| unsafe { lookup.get() }) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_next(p, header) };
     };
-    // SAFETY: there is nothing to drop here.
+    // SAFETY: this function has no value to drop.
     match unsafe { next(handle) } {
         Ok((found, bytes)) => {
-            // SAFETY: the program's header.
+            // SAFETY: the program passes a header that can be written, as libpcap demands.
             unsafe { *header = found };
             bytes
         }

@@ -1,4 +1,5 @@
-//! The functions of the real libpcap: the next ones in the program after this library's, or those of libpcap.so.
+//! The functions of the real libpcap: those that the dynamic linker finds after this library's, else those of
+//! libpcap.so.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_void};
 use std::ptr::null_mut;
@@ -10,7 +11,7 @@ use crate::abi::{Dumper, Handler, Insn, Interface, PacketHeader, Pcap, Program, 
 const LIBRARIES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so.1"];
 
 fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: plain calls with C strings. Handles are never closed, so the functions stay valid.
+    // SAFETY: the calls get C strings. Libraries are never closed, so the functions stay valid.
     unsafe {
         let next = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
         if !next.is_null() {
@@ -26,11 +27,12 @@ fn find(name: &CStr) -> *mut c_void {
     }
 }
 
-/// Makes a function for each function of libpcap. It looks up the real one once, and returns `$missing` if this libpcap
-/// does not have it. A thread may be cancelled in each, and callbacks may throw: both unwind frames of this library.
+/// Defines a function for each function of libpcap. It looks up the real function once, and returns `$missing` if this
+/// libpcap does not have it. In each of them a thread may be cancelled, and a callback may throw: both unwind stack
+/// frames of this library.
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty = $missing:expr)?;)*) => {$(
-        /// Calls the real function.
+        /// Calls libpcap's function of this name.
         ///
         /// # Safety
         /// As libpcap's manual page says.
@@ -45,7 +47,8 @@ macro_rules! real {
                 }
                 FOUND.store(found, Ordering::Release);
             }
-            // SAFETY: it is libpcap's function of this name, which has this type in pcap.h; the caller keeps its rules.
+            // SAFETY: the pointer is libpcap's function of this name, which has this type in pcap.h. The caller follows
+            // its rules.
             unsafe {
                 let real: unsafe extern "C-unwind" fn($($type),*) $(-> $result)? = std::mem::transmute(found);
                 real($($arg),*)

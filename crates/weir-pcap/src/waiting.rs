@@ -1,4 +1,4 @@
-//! Waiting: `pcap_breakloop`, whether calls wait, and descriptors for event loops.
+//! Waiting: `pcap_breakloop`, non-blocking mode, and descriptors for event loops.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
@@ -13,14 +13,14 @@ use crate::guard::guarded;
 use crate::handles::{self, Handle, Polling, State};
 use crate::real;
 
-/// See pcap_breakloop(3PCAP): also in signal handlers, and by other threads.
+/// See pcap_breakloop(3PCAP). Signal handlers and other threads may call it.
 ///
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_breakloop(p: *mut Pcap) {
     let Some(handle) = handles::find(p) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_breakloop(p) };
     };
     if let Some(stop) = handle.stop.get() {
@@ -39,11 +39,11 @@ pub unsafe extern "C-unwind" fn pcap_setnonblock(
     errbuf: *mut c_char,
 ) -> c_int {
     let Some(handle) = handles::find(p) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         return unsafe { real::pcap_setnonblock(p, nonblock, errbuf) };
     };
     guarded(abi::ERROR, || {
-        // Before it is activated, too: as libpcap has it.
+        // As in libpcap, this is allowed before the handle is activated.
         let mut state = handle.state();
         state.nonblock = nonblock != 0;
         0
@@ -58,7 +58,7 @@ pub unsafe extern "C-unwind" fn pcap_setnonblock(
 pub unsafe extern "C-unwind" fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || c_int::from(handle.state().nonblock)),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_getnonblock(p, errbuf) },
     }
 }
@@ -77,7 +77,7 @@ fn descriptor(handle: &Handle) -> c_int {
 fn descriptor_of(state: &mut State, stop: &Stop) -> Result<c_int, ClientError> {
     follow_fork(state, stop)?;
     if let Some(reader) = state.reader.as_mut().filter(|_| state.polling == Polling::Unused) {
-        // Whatever was called before: frames that were taken may be waiting.
+        // Readable at first: an earlier call may have left frames that the program has not read yet.
         reader.disarm()?;
         (state.fd, state.polling) = (reader.pollable()?.as_raw_fd(), Polling::Readable);
     }
@@ -92,12 +92,13 @@ fn descriptor_of(state: &mut State, stop: &Stop) -> Result<c_int, ClientError> {
 pub unsafe extern "C-unwind" fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || descriptor(&handle)),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_get_selectable_fd(p) },
     }
 }
 
-/// See pcap_fileno(3PCAP). Programs select on it.
+/// See pcap_fileno(3PCAP). Returns the same descriptor as `pcap_get_selectable_fd`, because programs use it for
+/// select().
 ///
 /// # Safety
 /// As libpcap demands.
@@ -105,12 +106,12 @@ pub unsafe extern "C-unwind" fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int {
 pub unsafe extern "C-unwind" fn pcap_fileno(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || descriptor(&handle)),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_fileno(p) },
     }
 }
 
-/// See pcap_get_required_select_timeout(3PCAP): none is.
+/// See pcap_get_required_select_timeout(3PCAP). No time-out is required.
 ///
 /// # Safety
 /// As libpcap demands.
@@ -120,7 +121,7 @@ pub unsafe extern "C-unwind" fn pcap_get_required_select_timeout(
 ) -> *const libc::timeval {
     match handles::find(p) {
         Some(_) => null_mut(),
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on, and the caller follows the rules of libpcap.
         None => unsafe { real::pcap_get_required_select_timeout(p) },
     }
 }

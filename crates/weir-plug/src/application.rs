@@ -1,4 +1,4 @@
-//! The interface of an application that is served.
+//! The interface between a server and an application.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,24 +10,26 @@ use crate::peer::Peer;
 
 /// An application of a server.
 pub trait Application: Send + Sync {
-    /// The name in front of its methods: lower-case letters. `plug` is the framework's.
+    /// Returns the prefix of the application's methods: lower-case letters. The prefix `plug` is reserved for the
+    /// framework.
     fn name(&self) -> &str;
 
-    /// A peer calls for the first time. State for the peer lives in the session.
+    /// Creates a session for a peer that calls the application for the first time. The session has all state for the
+    /// peer.
     ///
     /// # Errors
-    /// Whatever the peer is to be told instead.
+    /// The error that the peer gets as the answer.
     fn connect(&self, peer: &Arc<Peer>) -> Result<Box<dyn Session>, RpcError>;
 }
 
-/// A peer's side of an application. It is dropped when the connection ends, however it does: nothing may be left
-/// of the peer behind that.
+/// The state of an application for one peer. It is dropped when the connection ends, for whatever reason. Dropping it
+/// must release everything that the application has for the peer.
 pub trait Session: Send {
-    /// Carries out a method. A connection's calls come one after another, on a thread of the connection's own.
-    /// Descriptors that it does not take are closed.
+    /// Carries out a method. The calls of a connection come one after the other, on a thread of its own. Descriptors
+    /// that the method does not take are closed.
     ///
     /// # Errors
-    /// The message for the peer.
+    /// The error that the peer gets as the answer.
     fn call(
         &mut self,
         method: &str,
@@ -41,7 +43,7 @@ pub trait Session: Send {
 pub struct Answer {
     /// The result.
     pub result: Value,
-    /// Descriptors that are sent beside it.
+    /// Descriptors that are sent with the result.
     pub descriptors: Vec<OwnedFd>,
 }
 

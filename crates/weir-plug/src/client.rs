@@ -26,11 +26,11 @@ use crate::wire::{self, Received};
 pub enum Incoming {
     /// A notification.
     Notification {
-        /// The whole name of its method.
+        /// The full name of the method.
         method: String,
-        /// Its params; null if it has none.
+        /// The params; null if there are none.
         params: Value,
-        /// Its descriptors.
+        /// The descriptors that came with it.
         descriptors: Vec<OwnedFd>,
     },
     /// The connection has ended; no more messages come.
@@ -51,7 +51,7 @@ struct Shared {
     transport: Arc<dyn Transport>,
     /// Held while a message is written.
     writing: Mutex<()>,
-    /// The caller that waits for an answer; `None` once the connection has ended.
+    /// The callers that wait for answers, by the number of the request; `None` once the connection has ended.
     waiting: Mutex<Option<Waiting>>,
     number: AtomicU64,
 }
@@ -78,8 +78,8 @@ impl Shared {
         };
         let answer = match sent {
             Ok(()) => answer.recv_timeout(limit),
-            // Half a message may have been sent. If the server refuses the connection, it has sent the reason before it
-            // closed it.
+            // A part of the message may have been sent, so the connection is of no more use. A server that refuses the
+            // connection sends the reason before it closes it: the answer may be there.
             Err(_) => {
                 let answer = answer.recv_timeout(Duration::from_millis(100));
                 self.transport.hang_up();
@@ -133,17 +133,18 @@ impl Shared {
 }
 
 impl Client {
-    /// Whether the connection is open, as far as this side knows.
+    /// Tells whether the connection is open, as far as this side knows.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.shared.waiting().is_some()
     }
 
-    /// Connects to the server that listens at `path`, and says hello as `name`. `incoming` gets unsolicited messages,
-    /// in order, on the connection's thread; it must not wait, and must not call.
+    /// Connects to the server that listens at `path`, and sends `plug.hello` with the client's name `name`. `incoming`
+    /// gets unsolicited messages, in order, on the connection's thread; it must not block, and must not call functions
+    /// of the client.
     ///
     /// # Errors
-    /// The kernel's error, and the server's.
+    /// The kernel's error, or the server's.
     pub fn connect(
         path: &Path,
         name: &str,
@@ -155,10 +156,10 @@ impl Client {
         Client::over(Arc::new(transport), name, incoming)
     }
 
-    /// As [`connect`](Client::connect), over any transport.
+    /// Like [`connect`](Client::connect), over any transport.
     ///
     /// # Errors
-    /// The transport's error, and the server's.
+    /// The transport's error, or the server's.
     pub fn over(
         transport: Arc<dyn Transport>,
         name: &str,
@@ -185,19 +186,20 @@ impl Client {
         Ok(client)
     }
 
-    /// The name and version that the server reports; only for messages and hints.
+    /// Returns the name and version that the server reports; only for messages and hints.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The server's applications.
+    /// Returns the names of the server's applications.
     #[must_use]
     pub fn applications(&self) -> &[String] {
         &self.applications
     }
 
-    /// Sends a request with these descriptors, and waits for the answer. Several threads may do so at a time.
+    /// Sends a request with these descriptors, and waits for the answer. Several threads may call this at the same
+    /// time.
     ///
     /// # Errors
     /// [`PlugError::NoAnswer`] after `limit`, [`PlugError::Refused`] with the server's message, [`PlugError::Closed`].
@@ -215,7 +217,7 @@ impl Client {
 /// Starts a thread with all signals blocked, so that other threads of the program handle them.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut blocked = SigSet::all();
-    // SIGURG stays: a thread that gives up the capabilities of all threads sends it to each of them.
+    // SIGURG stays unblocked: a thread that drops the capabilities of all threads sends it to each of them.
     blocked.remove(Signal::SIGURG);
     let before = blocked.thread_swap_mask(SigmaskHow::SIG_SETMASK);
     let started = start();

@@ -1,7 +1,7 @@
 //! The peer of a Unix socket, as the kernel recorded it when the peer connected.
 //!
 //! Source: unix(7) for `SO_PEERCRED`; net/core/sock.c in Linux for `SO_PEERGROUPS` (4.13 and later), which no crate
-//! supports. The groups in /proc would not do: the process id may belong to another process by then.
+//! supports. The groups must not be read from /proc: the process id may belong to another process by then.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-/// Number of groups that fit at the first attempt.
+/// Number of groups for which the first attempt has memory.
 const GROUPS_FIRST: usize = 32;
-/// Groups that a process has at most. Source: `NGROUPS_MAX`, linux/limits.h.
+/// Most groups that a process can have. Source: `NGROUPS_MAX`, linux/limits.h.
 const GROUPS_MAX: usize = 65_536;
 
 /// The peer of a connection.
@@ -39,13 +39,14 @@ impl fmt::Display for Who {
 /// The peer of a Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// Process id; 0 if the peer is not in this process's PID namespace, as for a daemon in a container.
+    /// Process id; 0 if the peer is not in this process's PID namespace or its descendants, as for a daemon in a
+    /// container.
     pub pid: i32,
     /// User id.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Ids of its supplementary groups.
+    /// Ids of the supplementary groups.
     pub groups: Vec<u32>,
 }
 
@@ -55,7 +56,7 @@ impl Credentials {
     /// # Errors
     /// The kernel's error.
     pub fn of(stream: &UnixStream) -> io::Result<Credentials> {
-        // Not by rustix, whose process ids cannot be 0, as that of a peer in another PID namespace is.
+        // Not with rustix: its process ids cannot be 0, but that of a peer in another PID namespace is 0.
         let peer = getsockopt(stream, PeerCredentials)?;
         let groups = groups(stream.as_fd())?;
         Ok(Credentials { pid: peer.pid(), uid: peer.uid(), gid: peer.gid(), groups })

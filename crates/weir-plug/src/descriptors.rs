@@ -1,8 +1,9 @@
-//! Descriptors beside a message, on a Unix stream socket.
+//! Descriptors that are sent with a message on a Unix stream socket.
 //!
-//! A message says how many come with it. Behind its bytes there is one byte for each run of up to 128 of them, which
-//! says how many come beside that byte. Descriptors travel beside particular bytes of the stream, and a plain read of
-//! those bytes closes them. So nobody may read ahead, and descriptors that nobody announced are closed by the kernel.
+//! A message has the number of its descriptors. After the message, the descriptors come in runs of up to 128. Each run
+//! is attached to one byte, whose value is the number of descriptors in the run. Descriptors are attached to particular
+//! bytes of the stream, and a plain read of these bytes closes them. So no reader may read ahead; and if a sender
+//! attaches descriptors without announcing them, the kernel closes them.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,10 +19,10 @@ use crate::limits::RUN_DESCRIPTORS_MAX;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(RUN_DESCRIPTORS_MAX));
 const _: () = assert!(RUN_DESCRIPTORS_MAX <= u8::MAX as usize && RUN_DESCRIPTORS_MAX <= 253);
 
-/// Sends these.
+/// Sends descriptors.
 ///
 /// # Errors
-/// The kernel's error; the stream is of no more use then.
+/// The kernel's error; the stream cannot be used any more then.
 pub fn send(stream: impl AsFd, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     for run in fds.chunks(RUN_DESCRIPTORS_MAX) {
         let mut space = [MaybeUninit::uninit(); SPACE];
@@ -29,7 +30,7 @@ pub fn send(stream: impl AsFd, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         control.push(SendAncillaryMessage::ScmRights(run));
         let count = [run.len() as u8];
         let bytes = [IoSlice::new(&count)];
-        // A signal interrupts before anything was sent: one byte goes whole or not at all.
+        // A signal interrupts only before anything was sent: a single byte is sent or not.
         rustix::io::retry_on_intr(|| {
             rustix::net::sendmsg(&stream, &bytes, &mut control, SendFlags::NOSIGNAL)
         })?;
@@ -37,11 +38,11 @@ pub fn send(stream: impl AsFd, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives `count` of them. After an error all that came are closed.
+/// Receives `count` descriptors. After an error, all received descriptors are closed.
 ///
 /// # Errors
-/// `InvalidData` if they are not the announced number, or the kernel could not give us every one (`RLIMIT_NOFILE`);
-/// the stream is of no more use then.
+/// `InvalidData` if the number of descriptors differs from the announced one, or if the kernel could not install all of
+/// them (`RLIMIT_NOFILE`). The stream cannot be used any more then.
 pub fn receive(stream: impl AsFd, count: usize) -> io::Result<Vec<OwnedFd>> {
     let bad = |said: String| io::Error::new(ErrorKind::InvalidData, said);
     let mut fds = Vec::new();

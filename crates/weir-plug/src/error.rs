@@ -34,7 +34,7 @@ pub enum PlugError {
 }
 
 impl PlugError {
-    /// An error of the kernel.
+    /// Returns a closure for `map_err` that makes an error of the kernel.
     pub fn os(doing: impl Into<String>) -> impl FnOnce(io::Error) -> PlugError {
         let doing = doing.into();
         move |source| PlugError::Os { doing, source }

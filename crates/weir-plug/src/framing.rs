@@ -1,11 +1,11 @@
-//! Messages as bytes: each behind its length, four bytes, the highest first.
+//! Messages in a byte stream: each message follows its length, four bytes, big-endian.
 
 use std::io::{self, ErrorKind, Read, Write};
 
-/// One message of at most `bytes_max`, or `None` if the other side has no more. It reads no byte ahead.
+/// Returns one message of at most `bytes_max` bytes, or `None` at the end of the stream. Does not read ahead.
 ///
 /// # Errors
-/// `InvalidData` for a longer message, `UnexpectedEof` for half of one, and errors of the stream.
+/// `InvalidData` for a longer message, `UnexpectedEof` for an incomplete one, and errors of the stream.
 pub fn receive(stream: &mut impl Read, bytes_max: u32) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     let mut got = 0;
@@ -23,7 +23,7 @@ pub fn receive(stream: &mut impl Read, bytes_max: u32) -> io::Result<Option<Vec<
         let said = format!("a message of {length} bytes; {bytes_max} are allowed");
         return Err(io::Error::new(ErrorKind::InvalidData, said));
     }
-    // Memory is taken as bytes come: a length alone costs nothing.
+    // Memory is allocated as bytes come: announcing a large length does not cost memory.
     let mut message = Vec::new();
     stream.by_ref().take(length.into()).read_to_end(&mut message)?;
     if message.len() < length as usize {
@@ -35,10 +35,10 @@ pub fn receive(stream: &mut impl Read, bytes_max: u32) -> io::Result<Option<Vec<
 /// Sends one message.
 ///
 /// # Errors
-/// `InvalidData` for one that is too long for its length to be written, and errors of the stream.
+/// `InvalidData` for a message whose length does not fit into four bytes, and errors of the stream.
 pub fn send(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(|_| ErrorKind::InvalidData)?;
-    // In one piece: a reader is not woken for the length alone.
+    // Written in one piece, so that a reader is not woken for the length alone.
     let mut bytes = Vec::with_capacity(4 + message.len());
     bytes.extend(length.to_be_bytes());
     bytes.extend(message);

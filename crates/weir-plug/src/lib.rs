@@ -1,22 +1,22 @@
 //! The general layer between a daemon and its clients: applications register with a [`Server`], exchange messages with
-//! their peers, hand over memory and signal. It knows nothing of capture.
+//! their peers, transfer memory, and signal. It contains nothing about capture.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | [`message`] | JSON-RPC 2.0: requests, responses, notifications, error codes |
-//! | [`framing`] | each message behind its length |
-//! | [`descriptors`] | descriptors beside a message, on Unix sockets |
-//! | [`transport`] | byte streams that messages travel on |
-//! | [`port`] | a serial port of a virtual machine as such a stream |
-//! | [`vsock`] | its way to the host without a port |
-//! | [`wire`] | a message and its descriptors, sent and received whole |
+//! | [`framing`] | messages in a byte stream: a length before each message |
+//! | [`descriptors`] | descriptors that are sent with a message, on Unix sockets |
+//! | [`transport`] | byte streams that carry messages |
+//! | [`port`] | a transport over a serial port of a virtual machine |
+//! | [`vsock`] | a connection from a virtual machine to its host without a port |
+//! | [`wire`] | sends and receives a message with its descriptors |
 //! | [`socket`] | a listening Unix socket at a path |
-//! | [`application`] | what an application implements |
+//! | [`application`] | the interface that an application implements |
 //! | [`server`] | connections, their limits, and their end |
 //! | [`client`] | calls with a time limit; notifications |
 //! | [`limits`] | sizes, counts and times |
 //!
-//! The protocol is written down in `docs/protocol.md`.
+//! `docs/protocol.md` specifies the protocol.
 #![deny(unsafe_code)]
 
 pub mod application;
@@ -45,5 +45,5 @@ pub use peer::Peer;
 pub use server::{Server, ServerLimits, Serving};
 pub use transport::{Transport, UnixTransport};
 
-/// The version of the protocol that this crate speaks.
+/// The version of the protocol that this crate implements.
 pub const VERSION: u64 = 1;

@@ -1,8 +1,8 @@
-//! JSON-RPC 2.0: requests, responses and notifications, in both directions; without batches.
+//! JSON-RPC 2.0: requests, responses and notifications, in both directions, without batches.
 //!
-//! A message has two headers. The framework's is the envelope: version, id, number of descriptors, and the name of the
-//! application in front of the method (`capture.open`). The application's is the rest of the method's name, and the
-//! params.
+//! A message has two headers. The envelope belongs to the framework: version, id, number of descriptors, and the name
+//! of the application at the beginning of the method (`capture.open`). The rest belongs to the application: the rest of
+//! the method's name, and the params.
 
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -10,51 +10,51 @@ use thiserror::Error;
 use crate::limits::{ERROR_CHARS_MAX, REPEATED_BYTES_MAX};
 
 // Source: JSON-RPC 2.0, section 5.1.
-/// The message is no JSON.
+/// The message is not JSON.
 pub const NO_JSON: i32 = -32700;
-/// It is no request.
+/// The message is not a request.
 pub const NO_REQUEST: i32 = -32600;
 /// There is no such method.
 pub const NO_METHOD: i32 = -32601;
-/// The method has no such params.
+/// The params do not fit the method.
 pub const NO_PARAMS: i32 = -32602;
-/// Of those that are a server's to define: the request failed; the message says why.
+/// One of the codes that a server may define: the request failed, for the reason in the message.
 pub const REFUSED: i32 = -32000;
-/// Too many connections or too much of something at a time; try again.
+/// There are too many connections or other objects at the moment; try again.
 pub const BUSY: i32 = -32001;
-/// `plug.hello` was not said, or names no version that the server speaks.
+/// The client has not sent `plug.hello`, or this names no version that the server supports.
 pub const NO_HELLO: i32 = -32002;
 
-/// Answer of the other side if it does not carry out a request.
+/// The other side's answer if it does not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct RpcError {
     /// One of the codes of this module.
     pub code: i32,
-    /// For people.
+    /// The error as a text for people.
     pub message: String,
 }
 
 impl RpcError {
-    /// An error with this code.
+    /// Creates an error with this code.
     #[must_use]
     pub fn new(code: i32, message: impl Into<String>) -> RpcError {
         RpcError { code, message: message.into() }
     }
 
-    /// [`REFUSED`].
+    /// Creates an error with the code [`REFUSED`].
     #[must_use]
     pub fn refused(message: impl Into<String>) -> RpcError {
         RpcError::new(REFUSED, message)
     }
 
-    /// [`NO_PARAMS`].
+    /// Creates an error with the code [`NO_PARAMS`].
     #[must_use]
     pub fn params(message: impl Into<String>) -> RpcError {
         RpcError::new(NO_PARAMS, message)
     }
 
-    /// [`NO_METHOD`], with those that there are.
+    /// Creates an error with the code [`NO_METHOD`]. Its text lists the existing methods.
     #[must_use]
     pub fn no_method(name: &str, methods: &[&str]) -> RpcError {
         let (name, methods) = (repeated(name), methods.join(", "));
@@ -65,36 +65,36 @@ impl RpcError {
 /// A message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// It wants an answer.
+    /// A request, which needs an answer.
     Request {
-        /// A number, a string, or null; the answer has the same.
+        /// A number, a string, or null; the answer has the same id.
         id: Value,
-        /// The whole name.
+        /// The full name of the method.
         method: String,
-        /// By name or by position, or none.
+        /// The params: an object, an array, or none.
         params: Option<Value>,
     },
-    /// It wants none.
+    /// A notification, which gets no answer.
     Notification {
-        /// The whole name.
+        /// The full name of the method.
         method: String,
-        /// By name or by position, or none.
+        /// The params: an object, an array, or none.
         params: Option<Value>,
     },
-    /// An answer.
+    /// The answer to a request.
     Response {
-        /// The id of the request; null if it had none that could be read.
+        /// The id of the request; null if the id could not be read.
         id: Value,
-        /// The result.
+        /// The result, or an error.
         outcome: Result<Value, RpcError>,
     },
 }
 
 impl Message {
-    /// The message in these bytes, and how many descriptors come with it.
+    /// Parses a message. Also returns the number of its descriptors.
     ///
     /// # Errors
-    /// [`NO_JSON`] or [`NO_REQUEST`], with the fault.
+    /// [`NO_JSON`] or [`NO_REQUEST`]; the text says what is wrong.
     pub fn parse(bytes: &[u8]) -> Result<(Message, usize), RpcError> {
         let value = serde_json::from_slice::<Value>(bytes)
             .map_err(|error| RpcError::new(NO_JSON, format!("this is no JSON: {error}")))?;
@@ -136,7 +136,7 @@ impl Message {
         Ok((message, descriptors))
     }
 
-    /// As it is sent, with so many descriptors.
+    /// Returns the message in the form in which it is sent, with the number of its descriptors.
     #[must_use]
     pub fn to_value(&self, descriptors: usize) -> Value {
         let mut value = json!({ "jsonrpc": "2.0" });
@@ -166,7 +166,8 @@ impl Message {
         value
     }
 
-    /// An answer to the request of this id. The beginning of an error's text: it may repeat the request.
+    /// Creates the answer to the request with this id. Only the beginning of an error's text is kept, because the text
+    /// may repeat the request.
     #[must_use]
     pub fn response(id: Value, outcome: Result<Value, RpcError>) -> Message {
         let short = |error: RpcError| RpcError {
@@ -177,12 +178,12 @@ impl Message {
     }
 }
 
-/// The first characters of a name that a peer gave, for repeating it.
+/// Returns the first characters of a name that a peer has sent, for a text that repeats it.
 fn repeated(name: &str) -> String {
     name.chars().take(REPEATED_BYTES_MAX).collect()
 }
 
-/// The result or the error of a response.
+/// Returns the result or the error of a response.
 fn outcome(members: &mut Map<String, Value>) -> Option<Result<Value, RpcError>> {
     match (members.remove("result"), members.remove("error")) {
         (Some(result), None) => Some(Ok(result)),
@@ -195,7 +196,7 @@ fn outcome(members: &mut Map<String, Value>) -> Option<Result<Value, RpcError>> 
     }
 }
 
-/// The application and its method, of a whole name.
+/// Splits a method's full name into the application and the rest.
 #[must_use]
 pub fn split_method(whole: &str) -> Option<(&str, &str)> {
     whole

@@ -1,34 +1,34 @@
-//! At most so many a second.
+//! A rate limit.
 
 use std::time::{Duration, Instant};
 
-/// Lets a second's worth through at once, and then so many a second.
+/// Limits the rate of events: the events of one second may come at once, and further events must wait.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// Time that one takes.
+    /// Time between two events at the limit.
     step: Duration,
-    /// How far ahead of the clock it may be: a second's worth.
+    /// How far `due` may be ahead of the clock: almost one second.
     ahead_max: Duration,
-    /// When the next one would be due if all came evenly.
+    /// When the next event would be due if all events came evenly.
     due: Instant,
 }
 
 impl Pace {
-    /// `per_second` of them, at least one.
+    /// Creates a limit of `per_second` events a second, at least one.
     #[must_use]
     pub fn new(per_second: u32, now: Instant) -> Pace {
         let step = Duration::from_secs(1) / per_second.max(1);
         Pace { step, ahead_max: Duration::from_secs(1) - step, due: now }
     }
 
-    /// One more came; gives how long it has to wait.
+    /// Counts an event. Returns how long it must wait.
     pub fn take(&mut self, now: Instant) -> Duration {
         let due = self.due.max(now);
         self.due = due + self.step;
         due.saturating_duration_since(now).saturating_sub(self.ahead_max)
     }
 
-    /// One more came; `false` if it is one too many, and then it does not count.
+    /// Counts an event if it need not wait. Else returns `false` and does not count it.
     pub fn try_take(&mut self, now: Instant) -> bool {
         let before = self.due;
         let has_time = self.take(now).is_zero();

@@ -14,7 +14,8 @@ use crate::message::Message;
 use crate::transport::Transport;
 use crate::wire;
 
-/// The other end of a connection. Messages to it are queued, so no thread waits for a peer that does not read.
+/// The other end of a connection. Messages to the peer are queued, so a thread does not wait for a peer that does not
+/// read.
 pub struct Peer {
     number: u64,
     who: Who,
@@ -23,11 +24,11 @@ pub struct Peer {
     outgoing: Mutex<Option<SyncSender<Outgoing>>>,
 }
 
-/// A message, and its descriptors.
+/// A message and its descriptors.
 pub(crate) type Outgoing = (Message, Vec<OwnedFd>);
 
 impl Peer {
-    /// Makes a peer, and the queue for [`write`].
+    /// Creates a peer, and the queue of its messages for [`write`].
     pub(crate) fn new(
         number: u64,
         who: Who,
@@ -38,22 +39,22 @@ impl Peer {
         (Peer { number, who, transport, outgoing }, queue)
     }
 
-    /// A number that no other connection of the server has had.
+    /// Returns the number of the connection. No other connection of the server has had it.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The peer's identity.
+    /// Returns the peer's identity.
     #[must_use]
     pub fn who(&self) -> &Who {
         &self.who
     }
 
-    /// Sends a notification. If [`OUTGOING_MAX`] messages before it are still unread, the connection is closed.
+    /// Sends a notification. If [`OUTGOING_MAX`] earlier messages are still in the queue, the connection is closed.
     ///
     /// # Errors
-    /// [`PlugError::Closed`]: the connection has ended, or ends now.
+    /// [`PlugError::Closed`]: the connection has ended, or is closed by this call.
     pub fn notify(
         &self,
         method: &str,
@@ -79,14 +80,14 @@ impl Peer {
         self.transport.hang_up();
     }
 
-    /// Sends an answer; waits until the queue has room.
+    /// Sends an answer. Waits while the queue is full.
     pub(crate) fn answer(&self, answer: Message, fds: Vec<OwnedFd>) -> Result<(), PlugError> {
         let outgoing = self.outgoing().clone();
         let sent = outgoing.and_then(|outgoing| outgoing.send((answer, fds)).ok());
         sent.ok_or(PlugError::Closed)
     }
 
-    /// Closes the queue: [`write`] ends after the queued messages.
+    /// Closes the queue: [`write`] ends after it has written the queued messages.
     pub(crate) fn finish(&self) {
         *self.outgoing() = None;
     }
@@ -96,7 +97,7 @@ impl Peer {
     }
 }
 
-/// Writes the messages of a peer's queue until the queue is closed, then closes the connection.
+/// Writes the messages of a peer's queue until the queue is closed. Then closes the connection.
 pub(crate) fn write(transport: &dyn Transport, queue: Receiver<Outgoing>) -> io::Result<()> {
     let written = queue.iter().try_for_each(|(message, fds)| wire::send(transport, &message, &fds));
     transport.hang_up();

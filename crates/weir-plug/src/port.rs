@@ -1,12 +1,12 @@
-//! A serial port of a virtual machine as a transport: a stream of bytes that neither end knows the beginning of.
+//! A serial port of a virtual machine as a transport: a byte stream without a beginning or an end that both ends know.
 //!
-//! A port outlives what speaks over it. Either program may be started again, or the guest may be, in the middle of a
-//! message, and its bytes are still in the port then. So a guest begins with a [`reset`](marks): a mark that cannot
-//! be part of anything else, with a number that it has drawn. The host discards everything before it, and answers
-//! with the same number; bytes that the guest receives before that answer are of an earlier session. A host that is
-//! started again sends a reset of its own, and a guest that sees one which it did not ask for begins anew.
+//! A port outlives the programs that use it. Each program, or the guest, may be restarted in the middle of a message,
+//! and the bytes of that message are still in the port then. So a guest begins a session with a [`reset`](marks): a
+//! mark that data cannot contain, with a random number. The host discards everything before the mark, and answers with
+//! the same number; bytes that the guest receives before that answer belong to an earlier session. A restarted host
+//! sends a reset of its own, and a guest that gets a reset for which it has not asked begins a new session.
 //!
-//! Beside messages there is a *bell*: two bytes that say "look", without a message.
+//! A port also carries a *bell*: two bytes that make the other side look for new data elsewhere, without a message.
 
 mod marks;
 mod wait;
@@ -28,41 +28,41 @@ use wait::{Wait, wait_for};
 
 /// The name by which a guest finds its port: `/dev/virtio-ports/org.weir.0`.
 pub const NAME: &str = "org.weir.0";
-/// Bytes that are read, and written, at a time.
+/// Most bytes that are read or written at a time.
 const CHUNK_BYTES: usize = 4096;
 
-/// One end of a port: the guest's character device, or the socket that QEMU has at the host.
+/// One end of a port: the guest's character device, or QEMU's socket on the host.
 pub struct Port {
     fd: OwnedFd,
     /// Called when the other side rings.
     bell: Box<dyn Fn() + Send + Sync>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Vec<u8>>,
-    /// The next writer rings the bell.
+    /// A bell must be sent: by the thread that writes now or next.
     rings: AtomicBool,
-    /// Sessions that were begun: only the last one reads and writes.
+    /// Number of sessions that have begun: only the last one reads and writes.
     sessions: AtomicU64,
 }
 
 struct Incoming {
-    /// Bytes that were read and not looked at.
+    /// Bytes that were read and not decoded yet.
     raw: VecDeque<u8>,
     decoder: Decoder,
-    /// The reset that ended the last session, until the next one begins.
+    /// The reset that has ended the last session; `None` once the next one begins.
     reset: Option<u64>,
 }
 
-/// The next thing that a session reads.
+/// The next item for a session.
 enum Next {
     Byte(u8),
-    /// Nothing is there now.
+    /// No data is available now.
     Nothing,
-    /// A reset, or the end of the port: the session is over.
+    /// A reset has come: the session is over.
     Over,
 }
 
 impl Port {
-    /// Takes one end. `bell` is called when the other side rings, on whichever thread reads; it must not wait.
+    /// Takes one end. `bell` is called when the other side sends a bell, on the thread that reads; it must not block.
     ///
     /// # Errors
     /// The kernel's error.
@@ -80,16 +80,17 @@ impl Port {
         }))
     }
 
-    /// The host's end, once the guest begins a session: at most after `limit`. Data left from earlier sessions is
-    /// discarded. To be called when the session before has ended, and nobody writes any more.
+    /// Waits for at most `limit` until the guest begins a session, and returns the host's end of it. Data left from
+    /// earlier sessions is discarded. Must be called only when the session before has ended, and no thread writes any
+    /// more.
     ///
     /// # Errors
-    /// The kernel's error; `UnexpectedEof`: QEMU has gone.
+    /// The kernel's error; `UnexpectedEof`: QEMU has ended.
     pub fn accept(self: &Arc<Port>, limit: Duration) -> io::Result<Option<PortTransport>> {
         self.begin(&Wait::Limit(Instant::now() + limit))
     }
 
-    /// The same without a limit, until `end` is readable.
+    /// Like [`accept`](Port::accept), without a time limit, until `end` is readable.
     ///
     /// # Errors
     /// As [`accept`](Port::accept).
@@ -108,7 +109,7 @@ impl Port {
         Ok(Some(PortTransport::new(self)?))
     }
 
-    /// Tells a guest that has a session with an earlier program at this end to begin anew.
+    /// Tells a guest that has a session with an earlier program at this end to begin a new one.
     ///
     /// # Errors
     /// The kernel's error.
@@ -116,8 +117,8 @@ impl Port {
         self.send(|out| marks::reset(out, 0))
     }
 
-    /// The guest's end: begins a session, if the host answers within `limit`. `number` is drawn anew each time, and not
-    /// 0.
+    /// Begins a session if the host answers within `limit`, and returns the guest's end of it. `number` must be a new
+    /// random number each time, and not 0.
     ///
     /// # Errors
     /// The kernel's error; `TimedOut`.
@@ -130,14 +131,15 @@ impl Port {
         }
     }
 
-    /// Rings the other side's bell. Never waits: behind what another thread writes, it is rung by that.
+    /// Sends a bell to the other side. Never blocks: if another thread is writing, that thread sends the bell.
     pub fn ring(&self) {
         self.rings.store(true, Ordering::SeqCst);
         self.ring_if_due();
     }
 
-    /// Rings, if a bell is due and nobody writes. A writer calls this when it lets others write: if a bell was
-    /// requested meanwhile, one of both rings it. Where the port is full, it waits for who writes next.
+    /// Sends a bell if one is due and no thread is writing. A writer calls this after it has released the lock: if a
+    /// bell was requested meanwhile, either the writer or the thread that has requested it sends the bell. If the port
+    /// is full, the next writer sends it.
     fn ring_if_due(&self) {
         while self.rings.load(Ordering::SeqCst) {
             let Ok(mut outgoing) = self.outgoing.try_lock() else { return };
@@ -152,11 +154,11 @@ impl Port {
         self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a reset that is one of these, and throws away everything before it.
+    /// Waits for a reset whose number `is_one` accepts, and discards everything before it.
     fn next_reset(&self, wait: &Wait<'_>, is_one: impl Fn(u64) -> bool) -> io::Result<Option<u64>> {
         loop {
             let next = self.next(&mut self.incoming())?;
-            // Whatever comes, a waiting thread must not be held longer than that.
+            // Checked after each item: data that keeps coming must not extend the wait.
             match next {
                 _ if wait.is_over()? => return Ok(None),
                 Next::Byte(_) => {}
@@ -164,8 +166,8 @@ impl Port {
                     let mut incoming = self.incoming();
                     let reset = incoming.reset.take();
                     if let Some(number) = reset.filter(|number| is_one(*number)) {
-                        // Under the lock: later data belongs to the new session, even if a thread reads in
-                        // an old one.
+                        // Under the lock, so that later data belongs to the new session, even if a thread still reads
+                        // in the old one.
                         self.sessions.fetch_add(1, Ordering::SeqCst);
                         return Ok(Some(number));
                     }
@@ -184,7 +186,7 @@ impl Port {
         }
     }
 
-    /// The next byte of a message, if one has come. A bell on the way is rung.
+    /// Returns the next byte of a message, if one has come. Calls `bell` for each bell before it.
     fn next(&self, incoming: &mut Incoming) -> io::Result<Next> {
         if incoming.reset.is_some() {
             return Ok(Next::Over);
@@ -203,7 +205,7 @@ impl Port {
                 }
             }
             if has_read {
-                // A chunk without a byte of a message: the caller looks whether it is to go on.
+                // The chunk had no byte of a message: the caller checks whether to go on.
                 return Ok(Next::Nothing);
             }
             let mut chunk = [0; CHUNK_BYTES];
@@ -220,7 +222,7 @@ impl Port {
         }
     }
 
-    /// Sends what `fill` says, within [`PATIENCE_MAX`].
+    /// Sends the bytes that `fill` appends, within [`PATIENCE_MAX`].
     fn send(&self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let sent = self.send_alone(fill);
         self.ring_if_due();
@@ -241,11 +243,11 @@ impl Port {
         Ok(())
     }
 
-    /// Writes the pending bytes, as far as there is room, and a bell behind them; returns whether all of them
-    /// are out.
+    /// Writes the pending bytes, as far as the port takes them, and a bell after them if one is due. Returns whether
+    /// all of them were written.
     fn write_pending(&self, outgoing: &mut Vec<u8>) -> io::Result<bool> {
         loop {
-            // Behind everything else, so that there is one bell at most that cannot be sent.
+            // The bell comes after everything else, so that at most one unsent bell is pending.
             if outgoing.is_empty() {
                 if !self.rings.swap(false, Ordering::SeqCst) {
                     return Ok(true);
@@ -265,12 +267,12 @@ impl Port {
 /// A session over a port.
 pub struct PortTransport {
     port: Arc<Port>,
-    /// Which session of the port it is.
+    /// Number of this session among those of the port.
     session: u64,
-    /// Written to by the thread that hangs up.
+    /// An event descriptor that is written when the session ends, to wake a waiting thread.
     end: OwnedFd,
     is_over: AtomicBool,
-    /// Decoded, and not read yet.
+    /// Bytes that were decoded and not read yet.
     ready: Mutex<VecDeque<u8>>,
 }
 
@@ -287,7 +289,7 @@ impl PortTransport {
         self.is_over.load(Ordering::Acquire) || !is_last
     }
 
-    /// Decodes until there is a byte, the session is over, or the time; `false` after that.
+    /// Decodes until there is a byte, or the session is over, or `limit` is over: then returns `false`.
     fn fill(&self, ready: &mut VecDeque<u8>, limit: Option<Duration>) -> io::Result<bool> {
         let until = limit.map(|limit| Instant::now() + limit);
         while ready.is_empty() && !self.is_over() {
@@ -359,7 +361,7 @@ impl Transport for PortTransport {
 
     fn hang_up(&self) {
         self.is_over.store(true, Ordering::Release);
-        // Fails only where it is readable anyhow.
+        // Fails only if the descriptor is readable already.
         let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
     }
 }

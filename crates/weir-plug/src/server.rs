@@ -1,4 +1,4 @@
-//! Connections of a server: admission, requests, and end.
+//! Connections of a server: admission, requests, and their end.
 
 mod connection;
 
@@ -24,18 +24,18 @@ use crate::transport::{Transport, UnixTransport};
 use crate::wire;
 use connection::{Connection, Placed};
 
-/// Limits of a server for its clients.
+/// Limits of a server.
 #[derive(Clone, Debug)]
 pub struct ServerLimits {
-    /// Connections at a time.
+    /// Most connections at a time.
     pub connections: usize,
-    /// Connections of one user.
+    /// Most connections of one user.
     pub connections_of_a_user: usize,
-    /// Messages that are read from a connection in a second.
+    /// Most messages that are read from a connection in a second.
     pub messages_per_second: u32,
     /// Longest message, in bytes.
     pub message_bytes: u32,
-    /// Most descriptors of a message.
+    /// Most descriptors of one message.
     pub descriptors: usize,
 }
 
@@ -60,11 +60,11 @@ pub struct Counters {
     pub refused: AtomicU64,
     /// Malformed messages, and connections that ended in the middle of a message.
     pub malformed: AtomicU64,
-    /// Messages that were read later because too many came in a second.
+    /// Messages that were read later because too many had come in a second.
     pub delayed: AtomicU64,
 }
 
-/// A server without connections yet.
+/// A server that has not been started yet.
 pub struct Server {
     name: String,
     limits: ServerLimits,
@@ -72,19 +72,19 @@ pub struct Server {
     manages: Manages,
 }
 
-/// Whether a peer manages the server.
+/// Tells whether a peer manages the server.
 type Manages = Box<dyn Fn(&Credentials) -> bool + Send + Sync>;
 
 impl Server {
-    /// A server with this name and version, which it reports to clients.
+    /// Creates a server with this name and version, which it reports to clients.
     #[must_use]
     pub fn new(name: &str, limits: ServerLimits) -> Server {
         let manages: Manages = Box::new(|_| false);
         Server { name: name.to_owned(), limits, applications: BTreeMap::new(), manages }
     }
 
-    /// Reserves [`MANAGERS_MAX`](limits::MANAGERS_MAX) additional places for peers for whom this is true, so that an
-    /// operator of the server can always connect.
+    /// Reserves [`MANAGERS_MAX`](limits::MANAGERS_MAX) additional places for peers for which `who` returns true, so
+    /// that an operator of the server can always connect.
     #[must_use]
     pub fn managed_by(self, who: impl Fn(&Credentials) -> bool + Send + Sync + 'static) -> Server {
         Server { manages: Box::new(who), ..self }
@@ -108,7 +108,7 @@ impl Server {
     /// Serves every peer that connects, each on its own threads.
     ///
     /// # Errors
-    /// If no thread or no descriptor can be made.
+    /// No thread or no descriptor can be created.
     pub fn serve(self, listener: UnixListener) -> Result<Serving, PlugError> {
         let Server { name, limits, applications, manages } = self;
         let own = listener.try_clone().map_err(PlugError::os("keeping a socket"))?;
@@ -131,7 +131,7 @@ impl Server {
     }
 }
 
-/// A running server. Dropping it ends all connections, and frees everything that their sessions hold.
+/// A running server. Dropping it ends all connections, and frees everything that belongs to their sessions.
 pub struct Serving {
     shared: Arc<Shared>,
     listener: UnixListener,
@@ -139,22 +139,22 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Its counters.
+    /// Returns the server's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Serves the peer of this transport like one that has connected, on this thread and one more, until the transport
-    /// ends. When this returns, nothing writes to it any more.
+    /// Serves the peer at the other end of this transport like a peer that has connected, on this thread and one more,
+    /// until the transport ends. When this returns, no thread writes to the transport any more.
     ///
     /// # Errors
-    /// [`PlugError::Refused`]: there are too many connections; [`PlugError::Os`]: there is no thread left.
+    /// [`PlugError::Refused`]: there are too many connections; [`PlugError::Os`]: no thread can be created.
     pub fn serve_over(&self, transport: Arc<dyn Transport>, who: Who) -> Result<(), PlugError> {
         let (connection, queue, placed) = place(&transport, who, &self.shared)?;
         self.shared.counters.connections.fetch_add(1, Ordering::Relaxed);
         let writing = thread::Builder::new().name("plug-write".into()).spawn(move || {
-            // A peer that has gone does not learn that this could not be written.
+            // An error is not reported: the peer has gone.
             let _ = peer::write(transport.as_ref(), queue);
             drop(placed);
         });
@@ -164,7 +164,7 @@ impl Serving {
         Ok(())
     }
 
-    /// The number of present connections.
+    /// Returns the number of current connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.places().len()
@@ -172,11 +172,12 @@ impl Serving {
 }
 
 impl Serving {
-    /// Ends all connections, and accepts no more. Dropping it does the same.
+    /// Ends all connections, and accepts no more. Dropping the value does the same.
     pub fn end(&self) {
         self.take_no_more();
         self.shared.places().iter().for_each(|place| place.peer.hang_up());
-        // Their threads end by themselves. A second is far more than the end of a session takes.
+        // The threads of the connections end by themselves. Ending a session takes far less than the limit of one
+        // second.
         for _ in 0..1000 {
             if self.connections() == 0 {
                 return;
@@ -187,7 +188,7 @@ impl Serving {
 
     fn take_no_more(&self) {
         self.shared.is_over.store(true, Ordering::Release);
-        // This ends the wait of the thread that accepts connections.
+        // This wakes the thread that accepts connections.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
@@ -195,7 +196,7 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.take_no_more();
-        // After this no connection is accepted any more.
+        // Once this thread has ended, no more connections are accepted.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -214,12 +215,12 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// The place of a connection.
+/// A connection among those that count against the limits.
 struct Place {
     peer: Arc<Peer>,
     /// The user, if the peer is a process.
     uid: Option<u32>,
-    /// Whether it is one of the places for operators of the server.
+    /// Whether the connection has one of the additional places for operators.
     is_managers: bool,
 }
 
@@ -238,7 +239,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
                     refuse(&stream, &error);
                 }
             }
-            // No descriptor is free for now, or the server ends.
+            // The process has no free descriptor at the moment, or the server ends.
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
     }
@@ -253,7 +254,7 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     let (connection, queue, placed) = place(&transport, who, shared)?;
     let writing = thread::Builder::new().name("plug-write".into());
     writing
-        // A peer that has gone does not learn that this could not be written.
+        // An error is not reported: the peer has gone.
         .spawn(move || {
             let _ = peer::write(transport.as_ref(), queue);
             drop(placed);
@@ -265,8 +266,8 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Finds a place for a connection. Also returns the queue of messages to write to it, and the guard by which the writer
-/// keeps the place.
+/// Reserves a place for a connection. Also returns the queue of messages to the peer, and the guard with which the
+/// writer keeps the place.
 fn place(
     transport: &Arc<dyn Transport>,
     who: Who,
@@ -304,7 +305,7 @@ fn place(
     Ok((connection, queue, written))
 }
 
-/// Sends a refused peer the reason, without waiting for it to read.
+/// Sends the reason to a refused peer, without waiting for it to read.
 fn refuse(stream: &UnixStream, error: &RpcError) {
     let _ = stream.set_nonblocking(true);
     if let Ok(own) = stream.try_clone().and_then(UnixTransport::new) {

@@ -1,4 +1,4 @@
-//! A listening Unix socket at a path, in place of one that was left behind.
+//! A listening Unix socket at a path. It replaces a socket that an ended process has left behind.
 
 use std::fs::File;
 use std::io;
@@ -13,43 +13,44 @@ use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-/// Time to wait for a process that makes another socket in the folder.
+/// Longest wait for a process that creates or removes another socket in the folder.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 
-/// The path of a socket that this process listens on. Dropping it removes the socket, unless another is there by now.
+/// The path of a socket on which this process listens. Dropping it removes the socket, unless the path has another file
+/// by then.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode: another process may have come to the path.
+    /// Device and inode of the socket: another process may have replaced it.
     own: (u64, u64),
-    /// Keeps the inode's number from being given to another.
+    /// Keeps the inode alive, so that no other file gets its number.
     _inode: OwnedFd,
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Without the lock, another process could put its socket there between the look and the removal.
+        // Without the lock, another process could put its socket there between the check and the removal.
         let Ok(_alone) = Alone::beside(&self.path) else { return };
         let is_own =
             self.path.symlink_metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == self.own);
         if is_own {
-            // Gone by now: somebody tidied up.
+            // An error means that another process has removed the file already.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Binds, in place of a socket that nobody listens to any more. `mode` are the socket's permissions, from the first
-/// moment: who may write may connect.
+/// Binds a socket to the path, and replaces a socket on which no process listens any more. `mode` is the mode of the
+/// socket's file before any process can connect: a user with write permission may connect.
 ///
 /// # Errors
-/// `AddrInUse` if there is something at the path that is in use or is no socket, and the kernel's error.
+/// `AddrInUse` if the path has a socket that is in use, or another file; and the kernel's error.
 pub fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     let _alone = Alone::beside(path)
         .map_err(|error| io::Error::new(error.kind(), format!("locking its folder: {error}")))?;
     let listener = match listen_at(path, mode) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            // A file that is no socket refuses connections, too.
+            // Connecting to a file that is not a socket is refused with the same error.
             let is_socket = path.symlink_metadata()?.file_type().is_socket();
             let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
             if !is_socket || !UnixStream::connect(path).is_err_and(refused) {
@@ -68,8 +69,8 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     Ok((listener, SocketFile { path: path.to_owned(), own, _inode: inode }))
 }
 
-/// A lock on the folder of a socket: a process that makes or removes a socket there holds it. It leaves no
-/// file behind.
+/// A lock on the folder of a socket. A process holds it while it creates or removes a socket there. It leaves no file
+/// behind.
 struct Alone(#[expect(dead_code, reason = "held, and given up when closed")] File);
 
 impl Alone {
@@ -77,7 +78,7 @@ impl Alone {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = File::open(parent.unwrap_or(Path::new(".")))?;
         let begin = Instant::now();
-        // Held for microseconds, but by anybody who may read the folder.
+        // Our processes hold the lock for microseconds, but any process that may read the folder can hold it.
         while let Err(error) = flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             if error != Errno::WOULDBLOCK || begin.elapsed() > LOCK_LIMIT {
                 return Err(error.into());
@@ -88,17 +89,16 @@ impl Alone {
     }
 }
 
-/// A listening socket at the path, with this mode from the first moment.
+/// Creates a listening socket at the path. Its file has this mode before any process can connect.
 fn listen_at(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // The file that bind makes has the mode of the socket (less the umask). Source: unix_bind_bsd,
-    // net/unix/af_unix.c.
+    // bind() gives the file the mode of the socket, minus the umask. Source: unix_bind_bsd, net/unix/af_unix.c.
     fchmod(&socket, Mode::from_raw_mode(0o600))?;
     rustix::net::bind(&socket, &address)?;
     if mode != 0o600 {
         use std::os::unix::fs::PermissionsExt;
-        // The umask holds for what bind makes, and not for this. Nobody listens yet.
+        // The umask applies to bind(), but not to this. Nobody can connect yet.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
     rustix::net::listen(&socket, 128)?;

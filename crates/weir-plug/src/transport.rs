@@ -1,5 +1,5 @@
-//! Byte streams that messages travel on: a Unix socket, or any that carries bytes in both directions. Only a Unix
-//! socket carries descriptors; over the others an application hands memory over in a way of its own.
+//! Byte streams that carry messages: a Unix socket, or any other bidirectional stream. Only a Unix socket carries
+//! descriptors; over other streams, an application must transfer memory in another way.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
@@ -14,41 +14,41 @@ use crate::credentials::Credentials;
 use crate::descriptors;
 use crate::limits::PATIENCE_MAX;
 
-/// A byte stream. One thread reads while another writes.
+/// A byte stream. One thread may read while another writes.
 pub trait Transport: Send + Sync {
-    /// Reads some bytes; 0 at the end.
+    /// Reads some bytes. Returns 0 at the end of the stream.
     ///
     /// # Errors
     /// The stream's error, `WouldBlock` after its time limit.
     fn read(&self, bytes: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes some bytes.
+    /// Writes some bytes, and returns their number.
     ///
     /// # Errors
     /// The stream's error, `WouldBlock` after its time limit.
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Waits until there is something to read or the end, at most `limit`; `false` if nothing came.
+    /// Waits until there is data to read or the stream has ended, at most `limit`. Returns `false` after that.
     ///
     /// # Errors
     /// The stream's error.
     fn wait(&self, limit: Option<Duration>) -> io::Result<bool>;
 
-    /// Ends the stream for both sides; threads that read or wait return.
+    /// Ends the stream for both sides. Threads that read or wait return.
     fn hang_up(&self);
 
     /// Sends descriptors.
     ///
     /// # Errors
-    /// `Unsupported` unless it is a Unix socket.
+    /// `Unsupported`, except for a Unix socket.
     fn send_descriptors(&self, _: &[BorrowedFd<'_>]) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Receives as many descriptors.
+    /// Receives this number of descriptors.
     ///
     /// # Errors
-    /// `Unsupported` unless it is a Unix socket.
+    /// `Unsupported`, except for a Unix socket.
     fn receive_descriptors(&self, _count: usize) -> io::Result<Vec<OwnedFd>> {
         Err(ErrorKind::Unsupported.into())
     }
@@ -59,8 +59,8 @@ pub trait Transport: Send + Sync {
 pub struct UnixTransport(UnixStream);
 
 impl UnixTransport {
-    /// Takes the stream, whose reads and writes get a time limit ([`PATIENCE_MAX`]): half a message is an error some
-    /// time.
+    /// Takes the stream. Its reads and writes get a time limit ([`PATIENCE_MAX`]), so that an incomplete message leads
+    /// to an error.
     ///
     /// # Errors
     /// The kernel's error.
@@ -70,7 +70,7 @@ impl UnixTransport {
         Ok(UnixTransport(stream))
     }
 
-    /// The peer.
+    /// Returns the credentials of the peer.
     ///
     /// # Errors
     /// The kernel's error.
@@ -85,7 +85,8 @@ impl Transport for UnixTransport {
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        // A library's program must not be killed by SIGPIPE because a daemon has died.
+        // Without SIGPIPE: this code runs in programs that use a library, and these must not be killed because a daemon
+        // has ended.
         Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
     }
 
@@ -97,7 +98,7 @@ impl Transport for UnixTransport {
     }
 
     fn hang_up(&self) {
-        // It fails where that has happened already.
+        // Fails if the other side has ended the connection already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 

@@ -1,4 +1,4 @@
-//! A message and its descriptors, sent and received whole.
+//! Sends and receives a message with its descriptors.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use crate::limits::BYTES_OF_A_VALUE;
 use crate::message::{Message, NO_REQUEST, RpcError};
 use crate::transport::Transport;
 
-/// A transport's bytes.
+/// Implements `Read` and `Write` for a transport.
 struct Bytes<'a>(&'a dyn Transport);
 
 impl Read for Bytes<'_> {
@@ -30,7 +30,7 @@ impl Write for Bytes<'_> {
 /// Sends a message with these descriptors. Only one thread may send at a time.
 ///
 /// # Errors
-/// The transport's error; given up half-way, it is of no more use.
+/// The transport's error. The transport cannot be used any more then, because a part of the message may have been sent.
 pub fn send(transport: &dyn Transport, message: &Message, fds: &[OwnedFd]) -> io::Result<()> {
     let text = message.to_value(fds.len()).to_string();
     framing::send(&mut Bytes(transport), text.as_bytes())?;
@@ -46,16 +46,16 @@ pub fn send(transport: &dyn Transport, message: &Message, fds: &[OwnedFd]) -> io
 pub enum Received {
     /// A message and its descriptors.
     Message(Message, Vec<OwnedFd>),
-    /// Bytes that are no message. The next ones may be one.
+    /// Bytes that are not a message. Later bytes may be one.
     Malformed(RpcError),
-    /// The end.
+    /// The end of the stream.
     End,
 }
 
-/// The next message: of at most so many bytes, with at most so many descriptors.
+/// Receives the next message, of at most `bytes_max` bytes and with at most `descriptors_max` descriptors.
 ///
 /// # Errors
-/// The transport's error, and `InvalidData` for more than that: it is of no more use then.
+/// The transport's error, and `InvalidData` for a larger message. The transport cannot be used any more then.
 pub fn receive(
     transport: &dyn Transport,
     bytes_max: u32,
@@ -64,15 +64,15 @@ pub fn receive(
     let Some(bytes) = framing::receive(&mut Bytes(transport), bytes_max)? else {
         return Ok(Received::End);
     };
-    // Each value but the first of an array or object has a comma in front.
+    // Counts values by their first bytes: each value except the first one of an array or object follows a comma.
     let values_max = (bytes_max / BYTES_OF_A_VALUE) as usize;
     let begins_one = |byte: &&u8| matches!(**byte, b',' | b'[' | b'{');
     if bytes.iter().filter(begins_one).count() > values_max {
         let said = format!("this is no request: it has more than {values_max} values");
         return Ok(Received::Malformed(RpcError::new(NO_REQUEST, said)));
     }
-    // How many descriptors a message has that cannot be read is not known. Those that come are closed by the next
-    // read, whose bytes are no message either.
+    // It is not known how many descriptors belong to a message that cannot be parsed. If there are any, the next read
+    // closes them, and its bytes are not a message either.
     let (message, count) = match Message::parse(&bytes) {
         Ok(parsed) => parsed,
         Err(error) => return Ok(Received::Malformed(error)),

@@ -1,4 +1,4 @@
-//! The block lists of a probe's subscriptions. Threads remove expired entries.
+//! The block lists of a probe's subscriptions. Threads remove entries that expire.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,35 +12,34 @@ use crate::core::SubscriptionId;
 use crate::error::ProbeError;
 use crate::timed_list::{End, ListChange, TimedList, Undo};
 
-/// Changes the filter and other wishes of a subscription, as
-/// [`Probe::change`](crate::Probe::change) does.
+/// Changes a subscription, as [`Probe::change`](crate::Probe::change) does.
 type Changer = dyn Fn(SubscriptionId, Change) -> Result<(), ProbeError> + Send + Sync;
 
-/// The block lists of subscriptions, each empty at first. They are changed here only: a change by the probe itself
-/// would be unknown here.
+/// The block lists of subscriptions, which are empty at first. Lists must be changed only with this type: it does not
+/// see changes that are made with the probe itself.
 pub struct BlockLists {
     change: Arc<Changer>,
     lists: Mutex<BTreeMap<SubscriptionId, Arc<BlockList>>>,
-    /// Those that take out what ends.
+    /// Threads that remove expired entries.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The list of one subscription. One with entries that end has a thread of its own: a source that takes long to change,
-/// or hangs, holds up nobody else's.
+/// The block list of one subscription. A list with entries that expire has a thread of its own, so that a source that
+/// takes long for a change, or hangs, does not delay the lists of others.
 struct BlockList {
     subscription: SubscriptionId,
     change: Arc<Changer>,
-    /// Locked while its source changes.
+    /// Locked while the source is changed.
     entries: Mutex<TimedList>,
     signals: Mutex<Signals>,
     signalled: Condvar,
 }
 
-/// For the thread of a list.
+/// Signals to the thread of a list.
 #[derive(Default)]
 struct Signals {
     has_thread: bool,
-    /// Something ends that the thread may not know of.
+    /// An entry expires of which the thread may not know yet.
     is_changed: bool,
     is_over: bool,
 }
@@ -50,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl BlockLists {
-    /// Lists that `change` puts into force.
+    /// Creates empty lists. `change` puts changes into force.
     #[must_use]
     pub fn new(
         change: impl Fn(SubscriptionId, Change) -> Result<(), ProbeError> + Send + Sync + 'static,
@@ -59,10 +58,10 @@ impl BlockLists {
         BlockLists { change: Arc::new(change), lists, threads }
     }
 
-    /// Changes a list, whole or not at all; says how to take that back.
+    /// Changes a list completely or not at all. Returns the value that undoes the change.
     ///
     /// # Errors
-    /// The source's error, or no thread is left for entries that end; nothing has changed then.
+    /// The source's error, or no thread can be created for entries that expire. Nothing has changed then.
     pub fn change(
         &self,
         subscription: SubscriptionId,
@@ -71,10 +70,10 @@ impl BlockLists {
         self.make(subscription, |list| list.plan(change))
     }
 
-    /// Takes a change back; says how to make it again.
+    /// Undoes a change. Returns the value that makes the change again.
     ///
     /// # Errors
-    /// As [`change`](BlockLists::change); the change is still in force then.
+    /// As [`change`](BlockLists::change). The change is still in force then.
     pub fn take_back(&self, subscription: SubscriptionId, undo: Undo) -> Result<Undo, ProbeError> {
         self.make(subscription, |_| undo.0)
     }
@@ -99,7 +98,7 @@ impl BlockLists {
                 _ => {}
             }
         }
-        // Also where only ends change: whether the source is there is for it to say.
+        // Called also if only expiry times change: the source then tells whether it still exists.
         let changed = (self.change)(subscription, Change::Block { remove, add });
         if matches!(changed, Err(ProbeError::Unknown)) {
             self.forget(subscription);
@@ -141,21 +140,21 @@ impl BlockLists {
         Ok(())
     }
 
-    /// Entries that a subscription blocks.
+    /// Returns the entries that a subscription blocks, and when each expires.
     #[must_use]
     pub fn of(&self, subscription: SubscriptionId) -> BTreeMap<Entry, End> {
         let list = lock(&self.lists).get(&subscription).cloned();
         list.map(|list| lock(&list.entries).entries().clone()).unwrap_or_default()
     }
 
-    /// How many entries a subscription blocks.
+    /// Returns the number of entries that a subscription blocks.
     #[must_use]
     pub fn count(&self, subscription: SubscriptionId) -> usize {
         let list = lock(&self.lists).get(&subscription).cloned();
         list.map_or(0, |list| lock(&list.entries).entries().len())
     }
 
-    /// The subscription has ended.
+    /// Removes the list of a subscription that has ended.
     pub fn forget(&self, subscription: SubscriptionId) {
         let list = lock(&self.lists).remove(&subscription);
         list.into_iter().for_each(|list| list.signal(|signals| signals.is_over = true));
@@ -174,13 +173,13 @@ impl Drop for BlockLists {
 }
 
 impl BlockList {
-    /// Has its thread look again.
+    /// Changes the signals, and wakes the list's thread.
     fn signal(&self, set: impl FnOnce(&mut Signals)) {
         set(&mut lock(&self.signals));
         self.signalled.notify_all();
     }
 
-    /// Removes entries that are due, until it is over.
+    /// Removes entries when they expire, until the list is removed.
     fn expire(&self) {
         loop {
             let mut signals = lock(&self.signals);
@@ -194,7 +193,7 @@ impl BlockList {
         }
     }
 
-    /// Removes entries that are due; returns when to look again.
+    /// Removes expired entries. Returns when the next entry expires.
     fn take_out_due(&self) -> End {
         let mut list = lock(&self.entries);
         let now = Instant::now();
@@ -205,7 +204,7 @@ impl BlockList {
                 Err(ProbeError::Capture(error)) if !matches!(error, CaptureError::Ended) => {
                     list.not_expired(now);
                 }
-                // A subscription that has ended blocks nothing.
+                // If the subscription has ended, it blocks nothing.
                 Ok(()) | Err(_) => list.expired(&due, now),
             }
         }

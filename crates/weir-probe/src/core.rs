@@ -1,13 +1,13 @@
-//! The core of the probe: a state machine with no thread, no clock and no file.
+//! The core of the probe: a state machine without threads, clocks and files.
 //!
-//! Commands, completions and notes go in; effects, replies and events come out. A source has one effect under way at a
-//! time and carries its commands out in the order they came in, so what a source does depends on nothing but that
-//! order; sources do not wait for each other. Every command runs in the same four steps:
+//! Its inputs are commands, completions and notes; its outputs are effects, replies and events. Each source has only
+//! one effect under way at a time, and carries out its commands in their order, so the behaviour of a source depends
+//! only on that order. Sources do not wait for each other. Every command has the same four steps:
 //!
-//! 1. effects that can fail add what it needs (a feed, a waker);
+//! 1. effects that can fail add the objects that it needs (a feed, a waker);
 //! 2. when all have succeeded, it is committed: subscriptions point to their feeds, and consumers are told;
-//! 3. whatever no subscription needs any more is removed, be it what was there before or, after a failure, what step
-//!    1 had added;
+//! 3. objects that no subscription needs any more are removed: old ones, or after a failure those that step 1 has
+//!    added;
 //! 4. it is answered.
 
 mod completion;
@@ -35,9 +35,9 @@ pub struct Core<W: Wanted, E> {
     sources: BTreeMap<SourceId, Source<W, E>>,
     subscriptions: BTreeMap<SubscriptionId, Subscription<W>>,
     consumers: BTreeSet<ConsumerId>,
-    /// The running effects, and their sources.
+    /// The running effects, and the source of each.
     under_way: BTreeMap<EffectId, SourceId>,
-    /// Commands of which several sources carry out a part each.
+    /// Commands that several sources carry out together.
     waits: BTreeMap<CommandId, Wait>,
     outputs: VecDeque<Output<W, E>>,
     is_stopped: bool,
@@ -48,12 +48,12 @@ pub struct Core<W: Wanted, E> {
 struct Subscription<W> {
     source: SourceId,
     wants: W,
-    /// `None` until its first feed exists, and while its source is waited for.
+    /// `None` until the first feed exists, and while the source is missing.
     feed: Option<FeedId>,
     consumers: BTreeSet<ConsumerId>,
 }
 
-/// A command that waits for several sources.
+/// State of a command that waits for several sources.
 #[derive(Debug)]
 struct Wait {
     left: usize,
@@ -77,42 +77,42 @@ impl<W: Wanted, E> Default for Core<W, E> {
 }
 
 impl<W: Wanted, E> Core<W, E> {
-    /// A probe without sources.
+    /// Creates a probe without sources.
     #[must_use]
     pub fn new() -> Core<W, E> {
         Core::default()
     }
 
-    /// The next output, if there is one.
+    /// Returns the next output, if there is one.
     pub fn output(&mut self) -> Option<Output<W, E>> {
         self.outputs.pop_front()
     }
 
-    /// The feed that a subscription reads now; `None` while its source is waited for, and after its end.
+    /// Returns the feed that a subscription reads now; `None` while its source is missing, and after its end.
     #[must_use]
     pub fn feed_of(&self, subscription: SubscriptionId) -> Option<FeedId> {
         self.subscriptions.get(&subscription)?.feed
     }
 
-    /// The demands of a subscription.
+    /// Returns the demands of a subscription.
     #[must_use]
     pub fn wants_of(&self, subscription: SubscriptionId) -> Option<&W> {
         Some(&self.subscriptions.get(&subscription)?.wants)
     }
 
-    /// Consumers that are attached to a subscription.
+    /// Returns the consumers that are attached to a subscription.
     #[must_use]
     pub fn consumers_of(&self, subscription: SubscriptionId) -> BTreeSet<ConsumerId> {
         let known = self.subscriptions.get(&subscription);
         known.map(|known| known.consumers.clone()).unwrap_or_default()
     }
 
-    /// The sources that are open, opening, or waited for.
+    /// Returns the sources that are open, are being opened, or are missing and waited for.
     pub fn sources(&self) -> impl Iterator<Item = SourceId> {
         self.sources.keys().copied()
     }
 
-    /// The running effects.
+    /// Returns the number of running effects.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way.len()
@@ -165,7 +165,7 @@ impl<W: Wanted, E> Core<W, E> {
     /// Takes the answer to an effect.
     ///
     /// # Panics
-    /// If that effect was not requested, or was answered before, which is a bug of the runtime.
+    /// If the effect was not requested, or was completed before: that is a bug of the runtime.
     pub fn complete(&mut self, effect: EffectId, completion: Completion<E>) {
         let source = self.under_way.remove(&effect).expect("an effect that is under way");
         self.completed(source, completion);
@@ -182,12 +182,12 @@ impl<W: Wanted, E> Core<W, E> {
                 source.may_be_there = true;
                 None
             }
-            // Reported once the source is open, if it still holds then.
+            // Reported once the source is open, if it is still true then.
             Note::Down | Note::Up if is_opening => {
                 source.is_down = matches!(note, Note::Down);
                 None
             }
-            // The source has ended already, and that was reported.
+            // The end of the source was reported already.
             _ if !is_open || source.end.is_some() => None,
             Note::Down if !source.is_down => {
                 source.is_down = true;
@@ -281,7 +281,8 @@ impl<W: Wanted, E> Core<W, E> {
         ledgers: Option<Vec<(FeedId, Ledger)>>,
         op: impl Fn() -> Op<W>,
     ) {
-        // One more than the sources, so that the command is not answered before all of them have got their part.
+        // One more than the number of sources, so that the command is not answered before all of them have got their
+        // part.
         self.waits.insert(command, Wait { left: sources.len() + 1, ledgers });
         for &source in sources {
             self.enqueue(source, op());
@@ -289,7 +290,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.part_done(command, Vec::new());
     }
 
-    /// To be called when a source has done its part of a command.
+    /// Counts a source that has carried out its part of a command.
     fn part_done(&mut self, command: CommandId, ledgers: Vec<(FeedId, Ledger)>) {
         let wait = self.waits.get_mut(&command).expect("a command that waits");
         wait.left -= 1;
@@ -320,7 +321,8 @@ impl<W: Wanted, E> Core<W, E> {
         if !self.consumers.remove(&consumer) {
             return self.reply(command, Err(Refused::Unknown));
         }
-        // Also sources to which it will be attached by a waiting command, which then finds no consumer.
+        // All sources: a waiting command may attach the consumer to any of them, and that command then finds no
+        // consumer.
         let sources: Vec<SourceId> = self.sources.keys().copied().collect();
         self.in_all(command, &sources, None, || match withdraws {
             true => Op::Withdraw(command, consumer),

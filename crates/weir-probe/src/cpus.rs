@@ -1,4 +1,4 @@
-//! The CPUs that a source's threads may run on, and with them where its memory lies.
+//! The CPUs on which a source's threads may run. They also determine the NUMA node of its memory.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// A list of CPUs by number, written as the kernel writes it: `0-3,8`. `node:1` stands for the CPUs of a NUMA node.
+/// A list of CPU numbers, in the kernel's notation: `0-3,8`. `node:1` stands for the CPUs of a NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
@@ -19,7 +19,7 @@ impl FromStr for CpuList {
     }
 }
 
-/// Where the kernel describes its NUMA nodes.
+/// The folder in which the kernel describes the NUMA nodes.
 const NODES: &str = "/sys/devices/system/node";
 
 impl CpuList {
@@ -44,7 +44,8 @@ impl CpuList {
     }
 }
 
-/// `8` or `0-3`; at most as many as a machine can have, and one too many.
+/// Parses `8` or `0-3`. Of a longer range than a machine can have CPUs, only the end is returned, so that the caller
+/// finds a number that is too high.
 fn range(part: &str) -> Option<impl Iterator<Item = usize>> {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
     let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -55,7 +56,7 @@ fn range(part: &str) -> Option<impl Iterator<Item = usize>> {
     (first <= last).then(|| first.max(last.saturating_sub(CpuSet::MAX_CPU))..=last)
 }
 
-/// The CPUs of a NUMA node that are online.
+/// Returns the CPUs of a NUMA node that are online.
 fn cpus_of_node(node: &str, nodes: &Path) -> Result<Vec<usize>, String> {
     let wrong = || format!("'node:{node}' is no NUMA node; write its number: node:0");
     let number: u32 = node.parse().map_err(|_| wrong())?;
@@ -95,16 +96,16 @@ impl fmt::Display for CpuList {
 }
 
 impl CpuList {
-    /// Those of the list that the calling thread may not run on: not there, offline, or not in its cpuset.
+    /// Returns the CPUs of the list on which the calling thread may not run: missing, offline, or not in its cpuset.
     ///
     /// # Errors
-    /// If the kernel does not say which it may run on.
+    /// If the kernel does not tell the thread's affinity.
     pub fn not_allowed(&self) -> io::Result<Vec<usize>> {
         let allowed = sched_getaffinity(None)?;
         Ok(self.0.iter().copied().filter(|&cpu| !allowed.is_set(cpu)).collect())
     }
 
-    /// Runs this on a thread that is kept on these CPUs: the memory that it makes lies on their NUMA node.
+    /// Runs `work` on a thread that is bound to these CPUs: memory that it allocates is on their NUMA node.
     ///
     /// # Errors
     /// As [`apply`](CpuList::apply).
@@ -115,10 +116,10 @@ impl CpuList {
         })
     }
 
-    /// Keeps the calling thread, and the threads that it starts from now on, on these CPUs.
+    /// Binds the calling thread, and the threads that it starts from now on, to these CPUs.
     ///
     /// # Errors
-    /// If none of them is there.
+    /// If the thread may run on none of them.
     pub fn apply(&self) -> io::Result<()> {
         let mut set = CpuSet::new();
         self.0.iter().for_each(|&cpu| set.set(cpu));

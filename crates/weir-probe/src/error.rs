@@ -1,15 +1,15 @@
-//! Why a command to the probe was not carried out.
+//! Errors of commands to the probe.
 
 use thiserror::Error;
 use weir_capture::CaptureError;
 
 use crate::core::Refused;
 
-/// Why a command was not carried out.
+/// The reason why a command was not carried out.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// There is no such thing, or not any more.
+    /// The source, subscription or consumer does not exist, or has ended.
     #[error("there is no such source, subscription or consumer, or it has ended")]
     Unknown,
     /// The source ended before the command was carried out.
@@ -18,7 +18,7 @@ pub enum ProbeError {
     /// The probe was stopped.
     #[error("the probe has been stopped")]
     Stopped,
-    /// The engine or the kernel refused; everything is as it was before.
+    /// The engine or the kernel refused; the state is as it was before the command.
     #[error(transparent)]
     Capture(#[from] CaptureError),
 }

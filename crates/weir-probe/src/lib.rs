@@ -1,12 +1,13 @@
 //! The probe: sources, feeds and consumers of one process, which are added and removed while the others run.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | [`core`] | decides: commands and completions in, effects out; no thread, no clock, no file |
-//! | [`runtime`] | carries out the decisions: a thread for each source, rings, wakers, the watch of interfaces |
+//! | [`core`] | decisions: a state machine from commands and completions to effects, without threads, clocks and files
+//! |
+//! | [`runtime`] | carries out effects: a thread for each source, rings, wakers, the watch of interfaces |
 //! | [`block_lists`] | the block lists of subscriptions; removes expired entries |
-//! | [`timed_list`] | one such list, with the times at which entries expire; no clock |
-//! | [`limits`] | how much memory a stalled consumer may hold |
+//! | [`timed_list`] | one block list, with the times at which entries expire; no clock |
+//! | [`limits`] | how much memory a stalled consumer may hold, and other limits |
 //! | [`cpus`] | the CPUs on which the threads of a source run |
 //!
 //! [`Probe`] is the handle. Any thread may give it commands.

@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-/// Between two times that a block list is looked through for entries whose time is over: an engine makes its list anew
-/// then, and ends may follow each other closely.
+/// Shortest time between two removals of expired entries from a block list: an engine builds its list anew each time,
+/// and many entries may expire shortly after each other.
 pub const EXPIRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// Lives of a source that are over and whose feeds a consumer has not taken: while the consumer stands still, the
-/// interface may come and go any number of times. Each holds the memory of its rings.
+/// Most past lives of a source whose feeds a stalled consumer has not begun to read. (A life begins when the source is
+/// opened, and ends when it is closed.) The interface may vanish and come back any number of times, and each life holds
+/// the memory of its rings.
 pub const PAST_LIVES_MAX: usize = 4;
 
-/// Sources that have ended whose `Info` can still be asked for.
+/// Number of sources that have ended and whose `Info` is still available.
 pub const ENDED_SOURCES_MAX: usize = 1000;
 
-/// Channels that a consumer in another process may have: each is two descriptors of the probe's process, and two more
-/// for each thread that writes rings of the feed which has it.
+/// Most channels of a consumer in another process. Each channel takes two descriptors of the probe's process, and two
+/// more for each thread that writes a ring of the feed that has the channel.
 pub const REMOTE_CHANNELS_MAX: usize = 64;

@@ -1,8 +1,8 @@
 //! The running probe: the core behind a lock, threads for the sources, and callers that carry out effects.
 //!
-//! An effect is carried out by the thread that gave a command, while it waits for the answer, or by the housekeeper,
-//! a thread that has nothing else to do. So rings are made and programs loaded on no thread that moves frames or is
-//! woken by them.
+//! An effect is carried out by the thread that gave a command, while it waits for the answer, or by the housekeeper, a
+//! thread with no other work. So a thread that moves frames or is woken by frames never creates rings or loads
+//! programs.
 
 pub mod channels;
 mod consumer;
@@ -39,27 +39,28 @@ use crate::cpus::CpuList;
 use crate::error::ProbeError;
 use crate::wants::Wants;
 
-/// Opens a source with these feeds. Runs on the source's own thread, which may enter a network namespace; is called
-/// again each time an interface that is followed comes back.
+/// Opens a source with these feeds. It is called on the source's own thread, which may enter a network namespace, and
+/// again each time a followed interface comes back.
 pub type Opener = Arc<dyn Fn(Vec<Feed>) -> Result<Box<dyn Source>, CaptureError> + Send + Sync>;
 
 /// A source to open.
 #[derive(Clone)]
 pub struct SourceSpec {
-    /// As the user named it.
+    /// The source's name, as the user wrote it.
     pub name: String,
-    /// Opens it.
+    /// Opens the source.
     pub open: Opener,
-    /// Its interface, if it has one: whether that is up is told then.
+    /// The interface of the source, if it has one. Its state (up or down) is reported then.
     pub link: Option<LinkName>,
-    /// Waits for the interface where it is missing or vanishes.
+    /// Whether to wait for an interface that is missing or vanishes.
     pub follows: bool,
-    /// Where its threads run; `None`: anywhere.
+    /// The CPUs for its threads; `None`: any CPU.
     pub cpus: Option<CpuList>,
 }
 
 impl SourceSpec {
-    /// A source without an interface, whose threads run anywhere. `open` opens it with its first feeds ([`Opener`]).
+    /// Describes a source without an interface, whose threads may run on any CPU. `open` opens it with its first feeds
+    /// ([`Opener`]).
     #[must_use]
     pub fn new(
         name: &str,
@@ -70,20 +71,20 @@ impl SourceSpec {
     }
 }
 
-/// An interface by name, or those of a network namespace.
+/// An interface by its name, or all interfaces of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkName {
-    /// The network namespace; `None`: that of the process.
+    /// The network namespace; `None`: that of this process.
     pub netns: Option<NetnsName>,
-    /// Its name there; `None`: whichever interfaces a namespace has that is followed as a whole.
+    /// The name of the interface; `None`: all interfaces, for a network namespace that is followed as a whole.
     pub iface: Option<String>,
 }
 
-/// Unsolicited messages of the probe.
+/// An event of the probe.
 pub type ProbeEvent = Event<CaptureError>;
 
-/// Sources, feeds and consumers of one process. Commands come from any thread, and wait until they are carried out.
-/// Dropping it stops all.
+/// Sources, feeds and consumers of one process. Any thread may give commands; each call waits until its command is
+/// carried out. Dropping this value stops the probe.
 pub struct Probe {
     shared: Arc<Shared>,
     housekeeper: Option<JoinHandle<()>>,
@@ -91,9 +92,9 @@ pub struct Probe {
 
 struct Shared {
     state: Mutex<State>,
-    /// Work has come, or an answer.
+    /// Notified when work or an answer has come.
     changed: Condvar,
-    /// Is held while a network namespace begins to be watched; before `state`.
+    /// Held while a network namespace begins to be watched. Lock order: before `state`.
     watching: Mutex<()>,
 }
 
@@ -105,33 +106,33 @@ struct State {
     specs: BTreeMap<SourceId, Arc<SourceSpec>>,
     threads: BTreeMap<SourceId, SourceThread>,
     registry: Registry,
-    /// Facts about each source; for a source that has ended, those of its last life.
+    /// Facts about each source; for a source that has ended, facts of its last life.
     infos: BTreeMap<SourceId, Info>,
     listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
     panic: Panic,
-    /// Consumers were told that nothing more comes.
+    /// Consumers were told that no further updates come.
     is_stopped: bool,
     is_over: bool,
 }
 
 impl Probe {
-    /// A probe without sources, and its unsolicited events.
+    /// Creates a probe without sources, and the receiver of its events.
     ///
     /// # Errors
-    /// If there is no thread left.
+    /// If no thread can be created.
     pub fn new() -> Result<(Probe, Receiver<ProbeEvent>), ProbeError> {
         let (events, told) = channel();
-        // Nobody has to listen.
+        // An error means that the caller has dropped the receiver.
         let probe = Probe::with_listener(move |event| _ = events.send(event))?;
         Ok((probe, told))
     }
 
-    /// The same; `listener` hears what happens, in order, on whichever thread carries it out. It holds up the probe
-    /// meanwhile, and must give no command.
+    /// Like [`new`](Probe::new). `listener` gets the events in order, on the thread that has caused them. The probe is
+    /// locked meanwhile, so `listener` must not give commands.
     ///
     /// # Errors
-    /// If there is no thread left.
+    /// If no thread can be created.
     pub fn with_listener(
         listener: impl FnMut(ProbeEvent) + Send + 'static,
     ) -> Result<Probe, ProbeError> {
@@ -165,10 +166,10 @@ impl Probe {
         Ok(Probe { shared, housekeeper: Some(housekeeper) })
     }
 
-    /// Opens a source with its first feeds, at least one; it offers nothing before [`start`](Probe::start).
+    /// Opens a source with its first feeds, at least one. It offers no frames before [`start`](Probe::start).
     ///
     /// # Errors
-    /// Its engine's error.
+    /// The engine's error.
     ///
     /// # Panics
     /// If `wants` is empty.
@@ -179,7 +180,7 @@ impl Probe {
     ) -> Result<(SourceId, Vec<SubscriptionId>), ProbeError> {
         assert!(!wants.is_empty(), "a source has a feed at least");
         let (follows, spec) = (spec.follows, Arc::new(spec));
-        // Before it is opened: changes in between are reported.
+        // Before the source is opened, so that changes in between are reported.
         let watched = spec.link.as_ref().map(|link| links::watch(&self.shared, link)).transpose();
         let _until_it_is_known =
             watched.or_else(|error| if follows { Err(error) } else { Ok(None) })?;
@@ -189,10 +190,10 @@ impl Probe {
         }
     }
 
-    /// Lets a source offer frames.
+    /// Makes a source offer frames.
     ///
     /// # Errors
-    /// Its engine's error; the source has ended then.
+    /// The engine's error; the source has ended then.
     pub fn start(&self, source: SourceId) -> Result<(), ProbeError> {
         self.done(Command::Start(source))
     }
@@ -205,8 +206,8 @@ impl Probe {
         self.done(Command::Close(source))
     }
 
-    /// Looks for the interface of a source that is waited for, now: for who hears of it in another way than from its
-    /// network namespace, such as a container that has been started.
+    /// Looks now for the interface of a source that is waited for. For a caller that learns of it in another way than
+    /// from the network namespace, such as from the start of a container.
     pub fn look_again(&self, source: SourceId) {
         self.shared.note(source, Note::Appeared);
     }
@@ -214,7 +215,7 @@ impl Probe {
     /// Adds a subscriber to a source.
     ///
     /// # Errors
-    /// The engine's error of one more feed.
+    /// The engine's error when it adds a feed.
     pub fn subscribe(&self, source: SourceId, wants: Wants) -> Result<SubscriptionId, ProbeError> {
         match self.shared.ask(Command::Subscribe { source, wants }, None)? {
             Reply::Subscribed(subscription) => Ok(subscription),
@@ -230,7 +231,8 @@ impl Probe {
         self.done(Command::Unsubscribe(subscription))
     }
 
-    /// Changes the filter or the block list of a subscription. Others that share its feed are not concerned.
+    /// Changes the filter or the block list of a subscription. Other subscriptions that share its feed are not
+    /// affected.
     ///
     /// # Errors
     /// The engine's error; nothing has changed then.
@@ -238,10 +240,10 @@ impl Probe {
         self.done(Command::Change(subscription, change))
     }
 
-    /// Lets a consumer read a subscription.
+    /// Makes a consumer read a subscription.
     ///
     /// # Errors
-    /// [`ProbeError::Unknown`], or no descriptors or lines are left.
+    /// [`ProbeError::Unknown`], or no descriptors or lines of the wake page are left.
     pub fn attach(
         &self,
         consumer: ConsumerId,
@@ -250,7 +252,7 @@ impl Probe {
         self.done(Command::Attach(consumer, subscription))
     }
 
-    /// Ends that.
+    /// Ends the reading that [`attach`](Probe::attach) has begun.
     ///
     /// # Errors
     /// [`ProbeError::Unknown`].
@@ -262,8 +264,8 @@ impl Probe {
         self.done(Command::Detach(consumer, subscription))
     }
 
-    /// Ends a consumer that must not see another frame: its mapped memory gets none, and the others move to fresh
-    /// rings.
+    /// Ends a consumer that must not see further frames: the rings that it has mapped get no more frames, and the other
+    /// consumers move to new rings.
     ///
     /// # Errors
     /// [`ProbeError::Unknown`].
@@ -273,8 +275,8 @@ impl Probe {
         Ok(())
     }
 
-    /// The ledgers so far of the feeds that there are. While frames come, their counts are not of one instant. A source
-    /// that is being opened, or hangs, is waited for.
+    /// Returns the ledgers so far of the current feeds. While frames come, their counts are not of the same moment.
+    /// Waits for sources that are being opened or hang.
     ///
     /// # Errors
     /// [`ProbeError::Stopped`].
@@ -283,7 +285,7 @@ impl Probe {
         self.ledgers_of(sources)
     }
 
-    /// The same of some sources, and no other is waited for.
+    /// Like [`ledgers`](Probe::ledgers), for these sources. Does not wait for others.
     ///
     /// # Errors
     /// [`ProbeError::Stopped`].
@@ -297,7 +299,7 @@ impl Probe {
         }
     }
 
-    /// The feed that a subscription reads now, and where its frames are chosen.
+    /// Returns the feed that a subscription reads now, and the place where its frames are filtered.
     #[must_use]
     pub fn feed_of(&self, subscription: SubscriptionId) -> Option<(FeedId, FilterLocation)> {
         let state = self.shared.lock();
@@ -305,7 +307,7 @@ impl Probe {
         Some((feed, state.registry.feed(feed)?.location))
     }
 
-    /// The rings that a subscription reads now; none while its source is waited for.
+    /// Returns the rings that a subscription reads now; none while its source is waited for.
     #[must_use]
     pub fn rings_of(&self, subscription: SubscriptionId) -> Vec<Ring<Mapping>> {
         let state = self.shared.lock();
@@ -313,9 +315,9 @@ impl Probe {
         feed.map(|feed| feed.rings.clone()).unwrap_or_default()
     }
 
-    /// Facts about a source; for a source that is waited for or has ended, those of its last life. `None` if it was
-    /// never open, or so many have ended since that it is forgotten
-    /// ([`ENDED_SOURCES_MAX`](crate::limits::ENDED_SOURCES_MAX)).
+    /// Returns facts about a source; for a source that is waited for or has ended, facts of its last life. `None` if
+    /// the source was never open, or has ended before the last [`ENDED_SOURCES_MAX`](crate::limits::ENDED_SOURCES_MAX)
+    /// ones.
     #[must_use]
     pub fn info_of(&self, source: SourceId) -> Option<Info> {
         self.shared.lock().infos.get(&source).cloned()
@@ -324,7 +326,7 @@ impl Probe {
     /// Closes all sources. Events report their ledgers before this returns.
     ///
     /// # Panics
-    /// If a source's thread or an effect panicked: a bug of ours, passed on.
+    /// If a source's thread or an effect has panicked: that is a bug in this program, and the panic is passed on.
     pub fn stop(&self) {
         let _ = self.done(Command::Stop);
         let mut state = self.shared.lock();

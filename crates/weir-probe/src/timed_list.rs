@@ -1,5 +1,5 @@
-//! A block list whose entries may end: changes, deadlines, and the time of the next look. No clock: times are
-//! given.
+//! A block list whose entries may expire: changes, expired entries, and the time of the next check. It has no clock:
+//! callers pass the time.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,56 +8,56 @@ use weir_filter::block::Entry;
 
 use crate::limits::EXPIRY_PAUSE_MIN;
 
-/// When an entry ends; `None`: not by itself.
+/// The time at which an entry expires; `None`: never.
 pub type End = Option<Instant>;
 
-/// A change of a block list: entries that leave it, and entries that come until they end.
+/// A change of a block list: entries to remove, and entries to add until a given time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListChange {
     /// Entries to remove. Entries that do not exist are ignored.
     pub remove: Vec<Entry>,
-    /// To be blocked.
+    /// Entries to block.
     pub add: Vec<Entry>,
-    /// When those of `add` end. One that is there ends at the later of both times.
+    /// When the entries of `add` expire. An entry that exists already expires at the later of both times.
     pub end: End,
 }
 
-/// Takes a change back: the entries that it touched, as they were before it; `None`: not there.
+/// Undoes a change: the previous states of the entries that it has changed; `None`: the entry did not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Undo(pub(crate) BTreeMap<Entry, Option<End>>);
 
 impl Undo {
-    /// How many entries the change touched.
+    /// Returns the number of entries that the change has changed.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.0.len()
     }
 
-    /// The entries that the change touched.
+    /// Returns the entries that the change has changed.
     pub fn touched(&self) -> impl Iterator<Item = &Entry> {
         self.0.keys()
     }
 }
 
-/// Entries with their ends.
+/// A block list: entries, and when each expires.
 #[derive(Clone, Debug, Default)]
 pub struct TimedList {
     entries: BTreeMap<Entry, End>,
-    /// No entry ends before.
+    /// No entry expires before this time.
     next: End,
-    /// When entries were taken out last because their time was over.
+    /// When expired entries were last removed.
     expired: Option<Instant>,
 }
 
 impl TimedList {
-    /// The entries.
+    /// Returns the entries.
     #[must_use]
     pub fn entries(&self) -> &BTreeMap<Entry, End> {
         &self.entries
     }
 
-    /// The entries that a change would touch, and their new state; those that stay as they are are not among
-    /// them.
+    /// Returns the entries that a change would change, and their new states. Entries that stay as they are are not
+    /// included.
     #[must_use]
     pub fn plan(&self, change: &ListChange) -> BTreeMap<Entry, Option<End>> {
         let gone = change.remove.iter().filter(|entry| self.entries.contains_key(entry));
@@ -72,7 +72,7 @@ impl TimedList {
         planned
     }
 
-    /// Carries the plan out, and returns how to undo it.
+    /// Carries out a plan, and returns the value that undoes it.
     pub fn carry_out(&mut self, planned: &BTreeMap<Entry, Option<End>>) -> Undo {
         let mut undo = Undo::default();
         for (entry, then) in planned {
@@ -89,8 +89,8 @@ impl TimedList {
         undo
     }
 
-    /// The entries whose time is over. None, if some were taken out a moment ago: each time the engine makes a list
-    /// anew.
+    /// Returns the entries that have expired. Empty if others were removed shortly before, because the engine builds a
+    /// new list each time.
     #[must_use]
     pub fn due(&mut self, now: Instant) -> Vec<Entry> {
         if self.next().is_none_or(|next| now < next) {
@@ -102,19 +102,19 @@ impl TimedList {
         due.into_iter().map(|(entry, _)| *entry).collect()
     }
 
-    /// These are not blocked any more.
+    /// Removes these entries, which the engine does not block any more.
     pub fn expired(&mut self, entries: &[Entry], now: Instant) {
         entries.iter().for_each(|entry| _ = self.entries.remove(entry));
         self.expired = Some(now);
     }
 
-    /// These could not be taken out: they are due again after a pause.
+    /// Records that expired entries could not be removed: they are due again after a pause.
     pub fn not_expired(&mut self, now: Instant) {
         self.next = Some(now);
         self.expired = Some(now);
     }
 
-    /// When to ask for entries that are due; `None` if nothing ends.
+    /// Returns when to call [`due`](TimedList::due) next; `None` if no entry expires.
     #[must_use]
     pub fn next(&self) -> End {
         let next = self.next?;
@@ -122,7 +122,7 @@ impl TimedList {
     }
 }
 
-/// The later of two ends.
+/// Returns the later of two times.
 fn later(one: End, other: End) -> End {
     Some(one?.max(other?))
 }

@@ -1,4 +1,4 @@
-//! Wishes of a subscriber to a source.
+//! The demands of a subscriber on a source.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub struct Wants {
     pub feed: Feed,
     /// The block list.
     pub blocked: BTreeSet<Entry>,
-    /// Subscriptions of different groups never share a feed, even if they take the very same frames.
+    /// Subscriptions of different groups never share a feed, even if they select the same frames.
     pub group: usize,
 }
 

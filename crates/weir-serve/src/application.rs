@@ -1,4 +1,4 @@
-//! The methods of `capture`, and the cleanup when a client leaves.
+//! The methods of the application `capture`, and the cleanup when a client disconnects.
 
 mod guest;
 
@@ -52,7 +52,7 @@ const METHODS: [&str; 16] = [
 pub struct Capture(Arc<Daemon>);
 
 impl Capture {
-    /// Serves the daemon's sources.
+    /// Creates the application for the daemon's sources.
     #[must_use]
     pub fn new(daemon: Arc<Daemon>) -> Capture {
         Capture(daemon)
@@ -76,7 +76,7 @@ impl Application for Capture {
     }
 }
 
-/// A client's feeds.
+/// A client and its feeds.
 struct Client {
     daemon: Arc<Daemon>,
     peer: Arc<Peer>,
@@ -157,7 +157,7 @@ fn done() -> Result<Answer, RpcError> {
     Ok(json!({}).into())
 }
 
-/// Offsets of the rings in their descriptors; empty if each ring is its whole descriptor.
+/// Returns the places of the rings in their descriptors; empty if each ring is its whole descriptor.
 fn parts(rings: &[Ring<Mapping>]) -> Vec<Part> {
     let part = |ring: &Ring<Mapping>| Part {
         offset: ring.memory().offset(),
@@ -167,7 +167,7 @@ fn parts(rings: &[Ring<Mapping>]) -> Vec<Part> {
     if parts.iter().all(|part| part.offset == 0) { Vec::new() } else { parts }
 }
 
-/// The same answer for a source that does not exist and for one that is not allowed.
+/// Returns the error for a source that does not exist or that the client may not open: it is the same for both.
 fn no_source(name: &str) -> RpcError {
     let name: String = name.chars().take(64).collect();
     RpcError::refused(format!(
@@ -240,13 +240,13 @@ impl Client {
         })?;
         self.feeds.insert(open.feed, Arc::clone(&reader));
         self.opened(&reader).inspect_err(|_| {
-            // The client has no number by which it could close the feed.
+            // After this error the client could not close the feed, because it does not know that it is open.
             self.feeds.remove(&open.feed);
             self.daemon.let_go(&reader);
         })
     }
 
-    /// The answer to a client that opened a feed, with the feed's rings.
+    /// Returns the answer to a client that has opened a feed, with the feed's rings.
     fn opened(&self, reader: &Arc<Reader>) -> Result<Answer, RpcError> {
         let mut info = self.daemon.probe.info_of(reader.claim.source).unwrap_or_default();
         // The rings of other engines are always sealed memory.
@@ -298,7 +298,7 @@ impl Client {
             consumer.give_channel(waker).map_err(refused)?;
             match probe.attach(consumer.id, reader.claim.subscription) {
                 Ok(()) => Ok(Some(consumer)),
-                // The answer to the client tells it.
+                // The feed has ended. The client is notified of that separately.
                 Err(ProbeError::Ended | ProbeError::Unknown) => Ok(None),
                 Err(error) => Err(refused(error)),
             }
@@ -306,9 +306,9 @@ impl Client {
         done()
     }
 
-    /// Changes the filter or the block list of a feed by `change`. The caller keeps others from
-    /// joining the feed. A guest's feed may share rings that others read: it moves to its own
-    /// rings, and its copy follows.
+    /// Changes the filter or the block list of a feed with `change`. The caller ensures that no other client joins the
+    /// feed meanwhile. A guest's feed may share rings with others: then the feed moves to its own rings, and the copy
+    /// for the guest follows.
     fn change(
         &self,
         number: u64,

@@ -18,10 +18,10 @@ use crate::refusal::refused;
 use crate::rights;
 use crate::slots::Claim;
 
-/// Parses a change that a client requests. Its time begins now.
+/// Parses a change that a client requests. The time of the entries begins now.
 ///
 /// # Errors
-/// A text that is no entry, or an invalid time.
+/// A text is not an entry, or the time is invalid.
 pub fn read_change(
     add: &[String],
     remove: &[String],
@@ -46,13 +46,13 @@ struct Named {
 }
 
 impl Named {
-    /// The feed's name in errors.
+    /// Returns the feed's name for error texts.
     fn title(&self) -> String {
         format!("feed {} of source '{}'", self.key, self.source)
     }
 }
 
-/// Text with the first of some entries, and the number of the others.
+/// Returns a text with the first of some entries, and the number of the others.
 fn told<'a>(mut entries: impl Iterator<Item = &'a Entry>) -> String {
     let first: Vec<String> =
         entries.by_ref().take(TOLD_ENTRIES_MAX).map(Entry::to_string).collect();
@@ -73,8 +73,8 @@ impl Daemon {
         self.lists.change(subscription, change).map_err(refused)
     }
 
-    /// Changes the block lists of all feeds of a name that this user may change, or of none. A feed
-    /// that ends during the change is left out.
+    /// Changes the block lists of all feeds with a name that this user may change, or of none. A feed that ends during
+    /// the change is skipped.
     pub(crate) fn block_named(
         &self,
         who: &Who,
@@ -114,23 +114,23 @@ impl Daemon {
         })
     }
 
-    /// Runs `carry_out` while no other thread changes which frames the rings of the feed's source
-    /// get.
+    /// Runs `carry_out` while no other thread changes the filters of the rings of the feed's source, or opens a feed on
+    /// them.
     fn alone<T>(&self, feed: &Named, carry_out: impl FnOnce() -> T) -> T {
         let handing = self.handing(&feed.source);
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
         carry_out()
     }
 
-    /// Undoes the changes in `made` after one of the feeds refused, the last first; returns the error that
-    /// describes the result.
+    /// Undoes the changes in `made` after one of the feeds has refused the change, the last one first. Returns the
+    /// error that describes the result.
     fn take_back(&self, name: &str, made: Vec<(Named, Undo)>, count: usize, why: &str) -> RpcError {
         let mut kept = Vec::new();
         for (feed, undo) in made.into_iter().rev() {
             let touched = told(undo.touched());
             let undone = self.alone(&feed, || self.lists.take_back(feed.subscription, undo));
             match undone {
-                // A feed that has ended blocks nothing.
+                // If the feed has ended, it blocks nothing.
                 Ok(_) | Err(ProbeError::Unknown | ProbeError::Ended) => {}
                 Err(error) => {
                     kept.push(format!("{} ({}) of {touched}", feed.title(), error_text(&error)));
@@ -150,7 +150,7 @@ impl Daemon {
         ))
     }
 
-    /// Entries that the feeds of a name block.
+    /// Returns the entries that the feeds with a name block.
     pub(crate) fn blocked_named(&self, who: &Who, name: &str) -> Result<Blocked, RpcError> {
         let feeds = self.named(who, name)?;
         // For each entry: the number of feeds that block it, and the latest end.
@@ -185,8 +185,8 @@ impl Daemon {
         Ok(blocked)
     }
 
-    /// The feeds of this name of this user, or of any user if it manages the daemon. Feeds that
-    /// wait for their client to open them again are included.
+    /// Returns the feeds with this name that belong to this user; for a user who manages the daemon, those of any user.
+    /// Feeds that wait for their client to open them again are included.
     fn named(&self, who: &Who, name: &str) -> Result<Vec<Named>, RpcError> {
         let sees_all = rights::manages(who);
         let is_own = |other: &Who| sees_all || rights::is_same_user(who, other);
@@ -196,7 +196,7 @@ impl Daemon {
             moved.into_iter().map(|(source, claim)| (source, claim, None)).collect();
         for reader in self.board.readers() {
             if is_named(&reader.asked.name) && is_own(&reader.who) && !reader.is_closed() {
-                // A guest has separate numbers for its feeds.
+                // A guest has its own numbers for its feeds.
                 let key = matches!(who, Who::Guest(_)).then(|| reader.key());
                 claims.push((reader.source.clone(), reader.claim, key));
             }
@@ -206,13 +206,13 @@ impl Daemon {
             let key = key.unwrap_or(rings.number());
             Some(Named { source, subscription: claim.subscription, key })
         };
-        // A source that has ended has no frames to block.
+        // The feed of a source that has ended has no frames to block.
         let feeds: Vec<Named> = claims.into_iter().filter_map(feed).collect();
         if feeds.is_empty() { Err(no_feed(name)) } else { Ok(feeds) }
     }
 }
 
-/// The same answer for a feed that does not exist and for a feed of another user.
+/// Returns the error for a feed that does not exist or that belongs to another user: it is the same for both.
 fn no_feed(name: &str) -> RpcError {
     let name = if is_feed_name(name) { name } else { "?" };
     RpcError::new(

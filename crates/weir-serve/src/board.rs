@@ -1,4 +1,4 @@
-//! The feeds that clients have open, and the probe's events about their sources and rings.
+//! The open feeds of clients, and the probe's events about their sources and rings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,21 +19,21 @@ pub struct Board(Mutex<State>);
 #[derive(Default)]
 struct State {
     readers: Vec<Arc<Reader>>,
-    /// Ledgers of closed rings that a client still has, or may be about to get; `None` if the
-    /// ledger could not be read.
+    /// Ledgers of closed rings that a client still has open, or may be about to get; `None` if the ledger could not be
+    /// read.
     closed: BTreeMap<FeedId, Option<Ledger>>,
-    /// The closed rings that no client had when they were closed, the oldest first.
+    /// Closed rings that no client had open when they were closed, the oldest first.
     unclaimed: VecDeque<FeedId>,
-    /// For rings that are not closed: the clients that were ever given them, and the source. A
-    /// client that has mapped rings sees new frames in them, even after it has released the feed.
+    /// For rings that are not closed: the clients that have ever got them, and the source. A client that has mapped
+    /// rings can see new frames in them, even after it has released the feed.
     handed: BTreeMap<FeedId, Vec<(Who, String)>>,
-    /// Why sources failed. Kept until they are closed.
+    /// The reasons why sources have failed. Kept until the sources are closed.
     reasons: BTreeMap<SourceId, String>,
-    /// Sources that ended. A client may be about to get a feed of one.
+    /// Sources that have ended. A client may be about to get a feed of such a source.
     ended: Vec<(SourceId, Option<String>)>,
 }
 
-/// Number of ended sources, and of ended rings, about which the facts are kept.
+/// Number of ended sources, and of closed rings, whose facts are kept.
 const ENDED_MAX: usize = 64;
 
 impl State {
@@ -41,7 +41,7 @@ impl State {
         self.readers.iter().any(|reader| reader.feed() == feed)
     }
 
-    /// A reader has released these rings.
+    /// Removes the ledger of closed rings if no reader has them any more.
     fn forget(&mut self, feed: FeedId) {
         if !self.has_reader(feed) {
             self.closed.remove(&feed);
@@ -67,7 +67,7 @@ impl Board {
             Event::FeedClosed(_, feed, ledger) => {
                 state.closed.insert(feed, ledger);
                 state.handed.remove(&feed);
-                // A client may be about to get it: a source can end as soon as it has started.
+                // A client may be about to get these rings: a source can end as soon as it has started.
                 if !state.has_reader(feed) {
                     state.unclaimed.push_back(feed);
                     if state.unclaimed.len() > ENDED_MAX
@@ -95,7 +95,7 @@ impl Board {
         }
     }
 
-    /// Adds a client's feed. If its source has ended in the meantime, the client is told.
+    /// Adds a client's feed. If its source has ended in the meantime, the client is notified.
     pub fn add(&self, reader: &Arc<Reader>) {
         let mut state = self.lock();
         let source = reader.claim.source;
@@ -106,19 +106,19 @@ impl Board {
         state.readers.push(Arc::clone(reader));
     }
 
-    /// Records that rings are kept for this client, which is about to get them.
+    /// Records that this client is about to get these rings.
     pub fn hand(&self, feed: FeedId, who: &Who, source: &str) {
         self.lock().hand(feed, who, source);
     }
 
-    /// Whether rings were given to any client.
+    /// Tells whether any client has got these rings.
     #[must_use]
     pub fn was_handed(&self, feed: FeedId) -> bool {
         self.lock().handed.contains_key(&feed)
     }
 
-    /// Open rings that were given to a client which may not have them now, by source name. A guest
-    /// never maps these rings, only a copy.
+    /// Returns open rings that a client has got which may not have them now, by source name. A guest never maps these
+    /// rings, but only a copy.
     #[must_use]
     pub fn handed_unless(
         &self,
@@ -143,10 +143,10 @@ impl Board {
         state.forget(reader.feed());
     }
 
-    /// Records that the probe has moved the subscription of a guest's feed to these rings. The
-    /// previous rings are closed, unless `are_read_on` says that others read them. `last` is their
-    /// ledger so far, if it could be read. If it could not, and they are open, only frames that
-    /// have arrived are accounted for.
+    /// Records that the probe has moved the subscription of a guest's feed to these rings. The previous rings are
+    /// closed, unless `are_read_on` says that others still read them. `last` is the ledger of the previous rings so
+    /// far, if it could be read. If it could not be read, and they are open, only frames that were captured are
+    /// counted.
     pub fn moved(
         &self,
         reader: &Reader,
@@ -163,13 +163,13 @@ impl Board {
         state.hand(feed, &reader.who, &reader.source);
     }
 
-    /// The feeds that clients have, in the order in which they were opened.
+    /// Returns the feeds of all clients, in the order in which they were opened.
     #[must_use]
     pub fn readers(&self) -> Vec<Arc<Reader>> {
         self.lock().readers.clone()
     }
 
-    /// The feeds of clients that read these rings and are not closed.
+    /// Returns the feeds of clients that read these rings and are not closed.
     #[must_use]
     pub fn readers_of(&self, feed: FeedId) -> Vec<Arc<Reader>> {
         let mut readers = self.readers();
@@ -177,7 +177,7 @@ impl Board {
         readers
     }
 
-    /// The ledger of closed rings; `None` if they are open.
+    /// Returns the ledger of closed rings; `None` if they are open.
     #[must_use]
     pub fn closed(&self, feed: FeedId) -> Option<Option<Ledger>> {
         self.lock().closed.get(&feed).cloned()
@@ -188,7 +188,7 @@ impl Board {
     }
 }
 
-/// Whether the daemon's file cannot distinguish the two clients.
+/// Tells whether the daemon's file treats the two clients in the same way.
 fn is_same(one: &Who, other: &Who) -> bool {
     match (one, other) {
         (Who::Process(one), Who::Process(other)) => {
@@ -198,22 +198,20 @@ fn is_same(one: &Who, other: &Who) -> bool {
     }
 }
 
-/// Tells a client that no more frames come from a feed, and the reason, unless the source ended
-/// normally.
+/// Notifies a client that a feed has ended, with the reason, unless the source has ended normally.
 pub fn tell_gone(reader: &Reader, reason: Option<&str>) {
     let reason = reason.map(str::to_owned);
     reader.complete();
     tell(reader, Gone { feed: reader.number, reason, moved: false });
 }
 
-/// Tells a client that its feed continues in other rings, which it gets by opening the same feed
-/// again.
+/// Notifies a client that its feed continues in other rings. The client gets them if it opens the same feed again.
 pub fn tell_moved(reader: &Reader) {
     tell(reader, Gone { feed: reader.number, reason: None, moved: true });
 }
 
 fn tell(reader: &Reader, gone: Gone) {
     let params = serde_json::to_value(gone).unwrap_or_default();
-    // A client that has left need not be told.
+    // An error means that the client has disconnected.
     let _ = reader.peer.notify("capture.gone", params, Vec::new());
 }

@@ -16,7 +16,7 @@ use weir_plug::Who;
 pub use crate::guests::config::{GuestConfig, check_guest_name};
 use crate::{limits, names};
 
-/// Default for the MiB of the rings of a feed.
+/// Default size of the rings of a feed, in MiB.
 const RING_MIB: u64 = 64;
 
 /// The configuration file.
@@ -38,35 +38,35 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceConfig {
-    /// The source in the syntax of `weir capture`; by default the name itself.
+    /// The source in the syntax of `weir capture`; default: the name itself.
     pub source: Option<String>,
     /// The engine that captures its frames, as for `--engine`; default: the best that works.
     pub engine: Option<String>,
     /// While the source is read, its frames do not reach the stack, as with `--consume`.
     #[serde(default)]
     pub consume: bool,
-    /// A filter for the frames that clients may see, in addition to their own; default: all frames.
+    /// A filter that applies to all clients, in addition to their own; default: all frames.
     pub filter: Option<String>,
     /// The CPUs of the threads that capture, as for `--cpus`; default: all.
     pub cpus: Option<String>,
     /// Most bytes that are kept of a frame, whatever a client asks for.
     #[serde(default = "whole")]
     pub snaplen: u32,
-    /// MiB of the rings of each feed, if set.
+    /// Size of the rings of each feed in MiB, if set.
     pub ring_mib: Option<u64>,
-    /// Whether the interface is asked for frames that are not addressed to it (promiscuous mode).
+    /// Whether the interface also receives frames that are not addressed to it (promiscuous mode).
     #[serde(default = "yes")]
     pub promiscuous: bool,
-    /// Users that may open it, by name or id.
+    /// Users that may open the source, by name or id.
     #[serde(default, deserialize_with = "names::users")]
     pub users: Vec<u32>,
-    /// Groups whose members may open it, by name or id.
+    /// Groups whose members may open the source, by name or id.
     #[serde(default, deserialize_with = "names::groups")]
     pub groups: Vec<u32>,
-    /// Guests that may open it, by their names in `[guests]`.
+    /// Guests that may open the source, by their names in `[guests]`.
     #[serde(default)]
     pub guests: Vec<String>,
-    /// Whether everybody who can connect to the socket may open it. Guests must always be named.
+    /// Whether everybody who can connect to the socket may open the source. Guests must always be named.
     #[serde(default)]
     pub everybody: bool,
 }
@@ -75,9 +75,9 @@ pub struct SourceConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientLimits {
-    /// Most open feeds.
+    /// Most feeds that are open at a time.
     pub feeds: usize,
-    /// Most MiB of rings.
+    /// Most MiB of rings at a time.
     pub memory_mib: u64,
     /// Most feeds that are opened or changed in a second.
     pub opens_per_second: u32,
@@ -101,11 +101,11 @@ fn yes() -> bool {
     true
 }
 
-/// Why a file is no valid configuration.
+/// Errors of the configuration file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error(
         "{}: there is no such file. It says what is captured and who may read it: write `[sources.eth0]` and below it \
          `users = [1000]`, or begin with the example, /usr/share/doc/weir/examples/weir.toml (after `make install` \
@@ -115,7 +115,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: it cannot be read", path.display())]
     Read {
         /// The file.
@@ -123,12 +123,12 @@ pub enum ConfigError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// It cannot be parsed, or is invalid.
+    /// The file cannot be parsed, or its contents are invalid.
     #[error("{}: {what}", path.display())]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// The place, and the error.
+        /// The error, and its place in the file.
         what: String,
     },
 }
@@ -137,7 +137,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ConfigError`] with the place in the file.
+    /// [`ConfigError`], with the place in the file.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let (mut text, own) = (String::new(), || path.to_owned());
         File::open(path)
@@ -156,7 +156,7 @@ impl Config {
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// A text with the error and its place.
+    /// The error and its place, as a text.
     pub fn parse(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
         for (name, source) in &config.sources {
@@ -199,15 +199,15 @@ impl SourceConfig {
         if !(1..=CAPLEN_MAX).contains(&self.snaplen) {
             return Err(format!("snaplen is 1 to {CAPLEN_MAX}, not {}", self.snaplen));
         }
-        // A ring has 4 MiB to 8 GiB.
+        // A ring can have 4 MiB to 8 GiB.
         if let Some(mib) = self.ring_mib.filter(|mib| !(4..=8 << 10).contains(mib)) {
             return Err(format!("ring_mib is 4 to 8192, not {mib}"));
         }
         Ok(())
     }
 
-    /// Whether a feed that was opened under the previous configuration `old` remains allowed by
-    /// this one.
+    /// Tells whether a feed that was opened under the previous configuration `old` may stay open: only the lists of
+    /// clients may differ.
     #[must_use]
     pub fn keeps(&self, old: &SourceConfig) -> bool {
         let (users, groups, everybody) = (old.users.clone(), old.groups.clone(), old.everybody);
@@ -215,40 +215,40 @@ impl SourceConfig {
         *old == SourceConfig { users, groups, guests, everybody, ..self.clone() }
     }
 
-    /// The filters of the client and of the file combined, as text for display. Two programs
-    /// ([`Program::both`]) decide which frames are taken, because joined text can have any meaning.
+    /// Returns the filters of the client and of the file combined, as a text for display. Two programs
+    /// ([`Program::both`]) decide which frames are selected, because joined text could have any meaning.
     #[must_use]
     pub fn written_filter(&self, of_client: &str) -> String {
         joined(self.own_filter(), of_client.trim())
     }
 
-    /// The same in short form: of bytecode only its length, and nothing of a program that takes
-    /// every frame.
+    /// Returns the same text in short form: for bytecode only its length, and nothing for a program that accepts all
+    /// frames.
     #[must_use]
     pub fn shown_filter(&self, of_client: &str) -> String {
         let own = self.own_filter().map(shown).filter(|own| !own.is_empty());
         joined(own.as_deref(), &shown(of_client.trim()))
     }
 
-    /// The filter of the file, if it has one.
+    /// Returns the filter of the file, if it has one.
     #[must_use]
     pub fn own_filter(&self) -> Option<&str> {
         self.filter.as_deref().map(str::trim).filter(|own| !own.is_empty())
     }
 
-    /// MiB of the rings of each feed: the value in the file, or else enough for a ring on each CPU.
+    /// Returns the size of the rings of each feed in MiB: the value in the file, else enough for a ring on each CPU.
     #[must_use]
     pub fn ring_mib(&self) -> u64 {
         self.ring_mib.unwrap_or_else(|| RING_MIB.max(least_bpf_mib()))
     }
 
-    /// The source, in the syntax of `weir capture`.
+    /// Returns the source in the syntax of `weir capture`.
     #[must_use]
     pub fn text<'a>(&'a self, name: &'a str) -> &'a str {
         self.source.as_deref().unwrap_or(name)
     }
 
-    /// Whether this client may open it.
+    /// Tells whether this client may open the source.
     #[must_use]
     pub fn allows(&self, who: &Who) -> bool {
         match who {
@@ -269,8 +269,7 @@ fn joined(own: Option<&str>, client: &str) -> String {
     }
 }
 
-/// A filter in short form. Tools that compile filters themselves send bytecode, which fills many
-/// lines.
+/// Returns a filter in short form. Tools that compile filters themselves send bytecode, which takes many lines.
 fn shown(text: &str) -> String {
     if text.is_empty() || !is_bytecode(text) {
         return text.to_owned();
@@ -285,7 +284,7 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// Fewest MiB with which the engine `bpf` works: it has a ring for each possible CPU.
+/// Returns the fewest MiB with which the engine `bpf` works: it has a ring for each possible CPU.
 pub(crate) fn least_bpf_mib() -> u64 {
     weir_capture::bpf::least_ring_bytes().div_ceil(1 << 20)
 }

@@ -31,14 +31,14 @@ use crate::slots::{Claim, Slots};
 use crate::usage::Usage;
 use crate::user::User;
 
-/// A source of the file, in the form that engines take.
+/// A source of the file, in the form that engines need.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The interface, file or generator that is opened.
     pub target: Target,
     /// The engine, and its options.
     pub request: EngineRequest,
-    /// Finds the owners of the frames of the host's interfaces.
+    /// Finds the owners of the frames of interfaces of this host.
     pub owner_finder: Option<OwnerFinder>,
 }
 
@@ -56,12 +56,12 @@ impl Resolved {
     }
 }
 
-/// Resolves a source of the file.
+/// Converts a source of the file to the form that engines need.
 pub type Resolver = dyn Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync;
 
-/// The daemon. Dropping it stops every source.
+/// The daemon. Dropping it stops all sources.
 pub struct Daemon {
-    /// Block lists of its feeds. Dropped before the probe, which they need until they have ended.
+    /// Block lists of clients' feeds. Dropped before the probe, which they use until they have ended.
     pub(crate) lists: BlockLists,
     pub(crate) probe: Arc<Probe>,
     pub(crate) board: Arc<Board>,
@@ -71,10 +71,10 @@ pub struct Daemon {
     pub(crate) moved: Moved,
     pub(crate) config: RwLock<Arc<Config>>,
     pub(crate) resolve: Box<Resolver>,
-    /// The next group. Each feed with separate rings has its own group.
+    /// The next group of subscriptions. Each feed with rings of its own has its own group.
     group: AtomicUsize,
-    /// A lock for each source: held shared by threads that give its rings to clients, and
-    /// exclusively by threads that remove rights or change the contents of rings.
+    /// A lock for each source. Threads that give its rings to clients hold it shared; threads that remove rights or
+    /// change the contents of rings hold it exclusively.
     handing: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
     /// Messages for the operator of the daemon.
     pub(crate) journal: Journal,
@@ -82,11 +82,11 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon whose sources are all closed. `resolve` interprets a source of the file; `log` gets
-    /// messages for the operator of the daemon, a line at a time.
+    /// Creates a daemon whose sources are all closed. `resolve` interprets a source of the file; `log` gets messages
+    /// for the operator of the daemon, one line at a time.
     ///
     /// # Errors
-    /// A source that cannot be resolved, or no thread is left.
+    /// A source cannot be resolved, or no thread can be created.
     pub fn new(
         config: Config,
         resolve: impl Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync + 'static,
@@ -121,25 +121,25 @@ impl Daemon {
         })
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     #[must_use]
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Number of feeds that clients were refused since the daemon started.
+    /// Returns the number of feeds that clients were refused since the daemon started.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.journal.refusals()
     }
 
-    /// Whether every source still answers. If a source hangs, this call hangs.
+    /// Tells whether every source still answers. If a source hangs, this call hangs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.ledgers().is_ok()
     }
 
-    /// The sources that this client may open. It learns of no others.
+    /// Returns the sources that this client may open. The client learns of no others.
     #[must_use]
     pub fn sources(&self, who: &Who) -> BTreeMap<String, SourceConfig> {
         let config = self.config();
@@ -147,19 +147,19 @@ impl Daemon {
         all.map(|(name, source)| (name.clone(), source.clone())).collect()
     }
 
-    /// The source of this name, if this client may open it.
+    /// Returns the source with this name, if this client may open it.
     #[must_use]
     pub fn source(&self, who: &Who, name: &str) -> Option<SourceConfig> {
         self.config().sources.get(name).filter(|source| source.allows(who)).cloned()
     }
 
-    /// The lock that is held while rings of this source are given to clients.
+    /// Returns the lock that is held while rings of this source are given to clients or changed.
     pub(crate) fn handing(&self, source: &str) -> Arc<RwLock<()>> {
         let mut all = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(source.to_owned()).or_default())
     }
 
-    /// The pcap link type of a source's frames; Ethernet if it is not known.
+    /// Returns the pcap link type of a source's frames; Ethernet if it is not known.
     pub(crate) fn link_type(&self, name: &str, source: &SourceConfig) -> u16 {
         let known = (self.resolve)(name, source).ok().and_then(|of| of.link_type().ok());
         known.unwrap_or(LINKTYPE_ETHERNET)
@@ -173,7 +173,7 @@ impl Daemon {
         open: &Open,
     ) -> Result<Arc<Reader>, RpcError> {
         let name = opening.source.clone();
-        // This can take long.
+        // Compiling and resolving can take long, so no lock is held.
         let filter = self.filter(&User::from(&opening.who), &name, source, &open.filter)?;
         let resolved = (self.resolve)(&name, source).map_err(RpcError::refused)?;
         let is_sealed = opening.copied.is_some() && resolved.may_fill_bpf_arrays();
@@ -216,14 +216,14 @@ impl Daemon {
             self.journal.opened(&name, &info);
         }
         let account = match self.board.was_handed(feed) {
-            // No client has had its frames.
+            // No client has got frames of these rings.
             false => (vec![0; rings.len()], Ledger::default()),
             true => {
                 let from = rings.iter().map(Ring::frames_written).collect();
                 let base = self.ledgers_of(&[claim]).ok().and_then(|mut all| all.remove(&feed));
                 let base = base.or_else(|| self.board.closed(feed).flatten());
                 if base.is_none() && matches!(opening.who, Who::Guest(_)) {
-                    // The guest would learn the counts of other clients' frames.
+                    // With wrong counts, the guest would learn how many frames other clients have got.
                     self.leave(&name, claim);
                     return Err(RpcError::new(BUSY, "the source does not answer; try again"));
                 }
@@ -235,7 +235,7 @@ impl Daemon {
         Ok(reader)
     }
 
-    /// Gives a client its feed that was moved to fresh rings, if it requests exactly the same.
+    /// Gives a client its feed that was moved to new rings, if it makes exactly the same request.
     pub(crate) fn open_moved(&self, opening: Box<Opening>) -> Result<Arc<Reader>, Box<Opening>> {
         let handing = self.handing(&opening.source);
         let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +244,7 @@ impl Daemon {
         };
         let rings = self.probe.rings_of(moved.claim.subscription);
         let Some((feed, _)) = self.probe.feed_of(moved.claim.subscription) else {
-            // Its source has ended in the meantime.
+            // The source of the feed has ended in the meantime.
             self.leave(&opening.source, moved.claim);
             return Err(opening);
         };
@@ -254,12 +254,12 @@ impl Daemon {
         Ok(reader)
     }
 
-    /// The current ledgers of all rings.
+    /// Returns the current ledgers of all rings.
     pub(crate) fn ledgers(&self) -> Result<BTreeMap<FeedId, Ledger>, RpcError> {
         Ok(self.probe.ledgers().map_err(refused)?.into_iter().collect())
     }
 
-    /// The same for the sources of these subscriptions. Does not wait for other sources.
+    /// Returns the current ledgers for the sources of these subscriptions. Does not wait for other sources.
     pub(crate) fn ledgers_of(
         &self,
         claims: &[Claim],
@@ -268,7 +268,7 @@ impl Daemon {
         Ok(self.probe.ledgers_of(sources).map_err(refused)?.into_iter().collect())
     }
 
-    /// The account of a feed's frames, given the ledgers of the rings.
+    /// Returns the counts of a feed's frames, computed from the ledgers of the rings.
     pub(crate) fn ledger_of(
         &self,
         reader: &Reader,
@@ -282,7 +282,7 @@ impl Daemon {
         Some(reader.account(&reads, closed.as_ref().or_else(|| ledgers.get(&reads.feed))?))
     }
 
-    /// The filter of a client for this source: the file's filter combined with the client's own.
+    /// Returns the filter for a client's feed of this source: the file's filter combined with the client's.
     pub(crate) fn filter(
         &self,
         user: &User,
@@ -301,7 +301,7 @@ impl Daemon {
         let own = own.map_err(|what| {
             RpcError::refused(format!("the filter of this source in the daemon's file: {what}"))
         })?;
-        // Each is compiled separately: joined text could have another meaning.
+        // Each filter is compiled separately: joined text could have another meaning.
         let client = Some(client).filter(|text| !text.is_empty());
         let client = client.map(|text| compiled(text, link_type)).transpose();
         let client = client.map_err(|error| wrong(error.to_string()))?;
@@ -317,7 +317,7 @@ impl Daemon {
     }
 }
 
-/// The program of a filter's text, for frames of this link type.
+/// Compiles the text of a filter for frames with this link type.
 fn compiled(text: &str, link_type: u16) -> Result<Program, FilterError> {
     if is_bytecode(text) {
         return Ok(Program::parse(text)?);
@@ -325,7 +325,7 @@ fn compiled(text: &str, link_type: u16) -> Result<Program, FilterError> {
     Ok(Compiler::default().with_link_type(link_type).compile(text)?)
 }
 
-/// Why the text of a filter gives no program.
+/// The reason why a filter cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 enum FilterError {
     #[error(transparent)]
@@ -334,7 +334,7 @@ enum FilterError {
     Expression(#[from] CompileError),
 }
 
-/// How a source is opened.
+/// Describes how a source is opened.
 fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, String> {
     let Resolved { target, request, owner_finder } = of;
     let (ring_bytes, promiscuous) = (source.ring_mib() << 20, source.promiscuous);
@@ -346,8 +346,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
             ring_bytes,
             promiscuous,
             may_change: true,
-            // Captures both directions, whatever the first client requests, because the next one
-            // may want both.
+            // Captures both directions, whatever the first client requests, because a later client may want both.
             both_directions: true,
             owner_finder: owner_finder.clone(),
             near_nic,
@@ -358,7 +357,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
     Ok(SourceSpec { cpus, ..spec })
 }
 
-/// Checks a configuration: fails with its first error, or gives warnings.
+/// Checks a configuration: fails with the first error, or returns warnings.
 pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     for (name, source) in &config.sources {

@@ -1,4 +1,4 @@
-//! Converts a client's request to a feed of the probe.
+//! Converts a client's request to a feed request for the probe.
 
 use std::num::NonZero;
 
@@ -7,10 +7,10 @@ use weir_client::limits::FEED_NAME_MAX;
 use weir_client::protocol::{self, Open};
 use weir_plug::message::RpcError;
 
-/// The feed with the client's choices.
+/// Applies the settings of a client's request to a feed.
 ///
 /// # Errors
-/// A choice that is invalid.
+/// A setting is invalid.
 pub fn chosen(mut feed: Feed, open: &Open) -> Result<Feed, RpcError> {
     if let Some(name) = &open.name
         && !protocol::is_feed_name(name)
@@ -36,7 +36,7 @@ pub fn chosen(mut feed: Feed, open: &Open) -> Result<Feed, RpcError> {
             || format!("'{part}' is no part: 2/4 is the second of four shards, q2 an RX queue");
         let wrong = || RpcError::params(wrong());
         match part.strip_prefix('q') {
-            // All ones means any queue.
+            // The largest number means any queue.
             Some(queue) => feed.queue = Some(queue.parse::<u16>().map_err(|_| wrong())?.into()),
             None => feed.shard = part.parse().map_err(|_| wrong())?,
         }

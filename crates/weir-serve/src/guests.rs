@@ -1,4 +1,4 @@
-//! Virtual machines that read feeds. Each shares memory with the daemon while it has feeds.
+//! Virtual machines that read feeds. Each shares memory with the daemon while it has open feeds.
 
 mod channel;
 pub(crate) mod config;
@@ -33,7 +33,7 @@ use crate::reader::Reads;
 #[derive(Default)]
 pub(crate) struct Guests {
     all: RwLock<BTreeMap<String, Arc<Guest>>>,
-    /// Set once guests are served.
+    /// Set when the daemon begins to serve guests.
     server: Mutex<Option<GuestServer>>,
     /// Held while guests are added or removed.
     changes: Mutex<()>,
@@ -42,9 +42,9 @@ pub(crate) struct Guests {
 /// The server of guests' sessions, and the daemon's log.
 #[derive(Clone)]
 pub(crate) struct GuestServer {
-    /// The server whose connections go over their ports.
+    /// The server that serves connections over the guests' ports.
     pub(crate) serving: Weak<Serving>,
-    /// Gets messages for the operator of the daemon.
+    /// Writes a message for the operator of the daemon.
     pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -55,14 +55,14 @@ pub(crate) struct Guest {
     pub(crate) session: Arc<GuestSession>,
     pub(crate) machine: Machine,
     pub(crate) threads: Arc<GuestThreads>,
-    /// When the log last reported the begin of a session.
+    /// When the log last reported the beginning of a session.
     pub(crate) session_told: Mutex<Option<Instant>>,
 }
 
-/// The threads of a guest: whether they must end, and how many have not ended.
+/// The threads of a guest: whether they must end, and how many have not ended yet.
 pub(crate) struct GuestThreads {
     is_over: AtomicBool,
-    /// Readable once they must end.
+    /// Readable once the threads must end.
     end: OwnedFd,
     count: Mutex<usize>,
     changed: Condvar,
@@ -75,12 +75,12 @@ pub(crate) struct ThreadGuard(Arc<GuestThreads>);
 pub(crate) struct GuestFeed {
     pub(crate) relay: Relay,
     claim: Claim,
-    /// The guest has reported that nothing in it reads the ring any more.
+    /// The guest has reported that no process in it has the ring mapped any more.
     is_unmapped: AtomicBool,
 }
 
 impl GuestFeed {
-    /// Nothing in the guest reads the ring any more.
+    /// Records that no process in the guest has the ring mapped any more.
     pub(crate) fn unmapped(&self) {
         self.is_unmapped.store(true, Ordering::Relaxed);
     }
@@ -117,12 +117,12 @@ impl Guests {
         self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The server and the log that they use, once they are served.
+    /// Returns the server and the log for guests, once guests are served.
     pub(crate) fn server(&self) -> MutexGuard<'_, Option<GuestServer>> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Held while guests are added or removed: one thread at a time.
+    /// Takes the lock that is held while guests are added or removed.
     pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,8 +138,7 @@ impl Guests {
 }
 
 impl Guest {
-    /// Copies the frames of a subscription into this guest's region, which is plugged in if
-    /// necessary.
+    /// Copies the frames of a subscription into this guest's region. Plugs the region in if necessary.
     pub(crate) fn copy(
         self: &Arc<Guest>,
         probe: &Probe,
@@ -168,14 +167,14 @@ impl Guest {
 
 impl GuestThreads {
     /// # Errors
-    /// There is no descriptor left.
+    /// No descriptor is left.
     pub(crate) fn new() -> io::Result<GuestThreads> {
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (count, changed) = (Mutex::default(), Condvar::new());
         Ok(GuestThreads { is_over: AtomicBool::new(false), end, count, changed })
     }
 
-    /// Readable once its threads must end.
+    /// Returns a descriptor that is readable once the threads must end.
     pub(crate) fn end_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
@@ -189,7 +188,7 @@ impl GuestThreads {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Tells its threads to end.
+    /// Tells the guest's threads to end.
     pub(crate) fn end(&self) {
         let _count = self.count();
         self.is_over.store(true, Ordering::Release);
@@ -198,7 +197,7 @@ impl GuestThreads {
         self.changed.notify_all();
     }
 
-    /// Sleeps for `limit`, or until its threads must end.
+    /// Sleeps for `limit`, or until the guest's threads must end.
     pub(crate) fn sleep(&self, limit: Duration) {
         let count = self.count();
         drop(self.changed.wait_timeout_while(count, limit, |_| !self.is_over()));

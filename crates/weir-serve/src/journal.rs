@@ -8,7 +8,7 @@ use weir_plug::Who;
 
 use crate::limits::{REFUSAL_CHARS_MAX, REFUSALS_A_MINUTE_MAX};
 
-/// Lines for a log.
+/// Writes lines to the daemon's log.
 pub struct Journal {
     log: Box<dyn Fn(&str) + Send + Sync>,
     refusals: Mutex<Refusals>,
@@ -16,16 +16,17 @@ pub struct Journal {
 
 #[derive(Default)]
 struct Refusals {
-    /// Number since the daemon started.
+    /// Number of refusals since the daemon started.
     count: u64,
-    /// Begin of the current minute, with the messages that were logged and left out in it.
+    /// Beginning of the current minute. The next two fields count the refusals in it that were logged and that were
+    /// not.
     since: Option<Instant>,
     said: u32,
     left_out: u64,
 }
 
 impl Journal {
-    /// A journal that passes its lines to `log`.
+    /// Creates a journal that passes its lines to `log`.
     pub fn new(log: impl Fn(&str) + Send + Sync + 'static) -> Journal {
         Journal { log: Box::new(log), refusals: Mutex::default() }
     }
@@ -41,7 +42,7 @@ impl Journal {
         (self.log)(&format!("{source} is captured with {}{hook}: {}", info.engine, info.why));
     }
 
-    /// Logs that a client was refused a feed. A limited number a minute is logged; the others are
+    /// Logs that a client was refused a feed. Only a limited number of refusals is logged each minute; the others are
     /// only counted.
     pub fn refused(&self, who: &Who, source: &str, why: &str) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,13 +65,13 @@ impl Journal {
         (self.log)(&plain(&line));
     }
 
-    /// Number of refused feeds.
+    /// Returns the number of refused feeds.
     pub fn refusals(&self) -> u64 {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).count
     }
 }
 
-/// One short line without control characters, because a client chose a part of it.
+/// Returns one short line without control characters, because a client has chosen a part of the text.
 fn plain(line: &str) -> String {
     let shown = |c: char| if c.is_control() { ' ' } else { c };
     line.chars().map(shown).take(REFUSAL_CHARS_MAX).collect()

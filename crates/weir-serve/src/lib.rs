@@ -1,19 +1,18 @@
-//! Captures once, and passes feeds to other processes: the application `capture` of a
-//! [`weir_plug::Server`].
+//! Captures once, and shares the frames with other processes: the application `capture` of a [`weir_plug::Server`].
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`config`] | the daemon's file: sources, and who may open them |
-//! | [`daemon`] | sources that are open as long as they are read |
-//! | [`application`] | the methods of `capture`, and the cleanup when a client leaves |
+//! | [`daemon`] | the sources, which are open as long as clients read them |
+//! | [`application`] | the methods of `capture`, and the cleanup when a client disconnects |
 //! | `guests` | virtual machines that read feeds: their ports, machines, and the copies of feeds in their memory |
 //! | [`reader`] | a feed of one client |
-//! | [`metrics`] | the open feeds, for Prometheus |
-//! | [`rights`] | which clients could write a BPF program's rings |
+//! | [`metrics`] | the status as metrics for Prometheus |
+//! | [`rights`] | which clients could write into the rings of a BPF program |
 //! | [`private`] | paths that no other user can replace |
 //! | [`user`] | clients that share the limits of one user |
 //! | [`usage`] | the resources that each client uses |
-//! | [`limits`] | the resources that it may use |
+//! | [`limits`] | limits of clients, guests and the daemon |
 #![forbid(unsafe_code)]
 
 pub mod application;

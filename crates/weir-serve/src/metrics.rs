@@ -10,21 +10,21 @@ use exposition::{of_ledgers, of_sources};
 /// Counts of the daemon that do not belong to an open feed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Number of present connections.
+    /// Number of current connections.
     pub connections: u64,
-    /// Accepted connections.
+    /// Number of accepted connections.
     pub connected: u64,
-    /// Connections that were refused because there were too many.
+    /// Number of connections that were refused because there were too many.
     pub connections_refused: u64,
-    /// Messages that could not be parsed, and connections that ended within a message.
+    /// Number of messages that could not be parsed, and of connections that ended within a message.
     pub malformed: u64,
-    /// Messages that were delayed because there were too many a second.
+    /// Number of messages that were delayed because too many came in a second.
     pub delayed: u64,
-    /// Refused feeds.
+    /// Number of refused feeds.
     pub feeds_refused: u64,
 }
 
-/// The metrics of this status, and of these counts.
+/// Returns the metrics of this status and these counts, as text.
 #[must_use]
 pub fn text(status: &Status, counts: &Counts) -> String {
     let readers = status.feeds.iter().map(|feed| (of_feed(feed), feed.readers as u64));

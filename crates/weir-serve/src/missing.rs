@@ -6,9 +6,9 @@ use weir_capture::CaptureError;
 use weir_capture::engines::declaration::Target;
 use weir_capture::interface::link_type;
 
-/// Why nobody could open this source now: its interface, network namespace or container does not
-/// exist, or the interface is down. That may change, so it is no error of the file. `None` also if
-/// it cannot be determined.
+/// Returns the reason why nobody could open this source now: its interface, network namespace or container does not
+/// exist, or the interface is down. That may change, so it is not an error of the file. `None` also if it cannot be
+/// determined.
 pub(crate) fn missing(target: &Target) -> Option<String> {
     let Target::Interface { netns, iface } = target else { return None };
     let error = link_type(netns.as_ref(), iface).err()?;
@@ -22,17 +22,16 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
     is_missing.then(|| error.to_string())
 }
 
-/// The capability that this process lacks to capture from such a source. Without it, no engine can
-/// open an interface. `None` also if the kernel does not tell the process's capabilities.
+/// Returns the capability that this process lacks to capture from such a source: without it, no engine can open an
+/// interface. `None` also if the kernel does not tell the process's capabilities.
 pub(crate) fn lacks(target: &Target) -> Option<&'static str> {
     let of_interfaces = matches!(target, Target::Interface { .. } | Target::Pattern { .. });
     let own = capabilities(None).ok().filter(|_| of_interfaces)?;
     needed(own.effective)
 }
 
-/// Every engine for interfaces except `bpf` opens an AF_PACKET or AF_XDP socket, which needs
-/// CAP_NET_RAW. `bpf` needs more than is checked here, so a warning may be missing, but none is
-/// wrong.
+/// Returns the missing capability. Every engine for interfaces except `bpf` opens an AF_PACKET or AF_XDP socket, which
+/// needs CAP_NET_RAW. `bpf` needs more than is checked here, so a warning may be missing, but no warning is wrong.
 fn needed(own: CapabilitySet) -> Option<&'static str> {
     let bpf = CapabilitySet::BPF | CapabilitySet::SYS_ADMIN;
     let is_enough = own.contains(CapabilitySet::NET_RAW) || own.intersects(bpf);

@@ -1,4 +1,4 @@
-//! Feeds that were moved to fresh rings and wait until their clients open them again.
+//! Feeds that were moved to new rings, and wait until their clients open them again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -9,30 +9,30 @@ use weir_plug::Who;
 use crate::limits::MOVED_FEEDS_WAIT_MAX;
 use crate::slots::Claim;
 
-/// Subscriptions whose clients were told to open them again.
+/// The feeds whose clients were told to open them again.
 #[derive(Default)]
 pub struct Moved(Mutex<Vec<MovedFeed>>);
 
-/// A subscription that is kept until its client opens it again.
+/// A feed that is kept until its client opens it again.
 #[derive(Clone, Debug)]
 pub struct MovedFeed {
-    /// Its client.
+    /// The client of the feed.
     pub who: Who,
     /// The client's request, with the filter that it set last.
     pub asked: Open,
-    /// Its subscription.
+    /// The subscription of the feed.
     pub claim: Claim,
     until: Instant,
 }
 
 impl MovedFeed {
-    /// The feed of this client. Its time to open it again begins now.
+    /// Creates a kept feed for this client. The time in which the client can open it again begins now.
     #[must_use]
     pub fn new(who: Who, asked: Open, claim: Claim) -> MovedFeed {
         MovedFeed { who, asked, claim, until: Instant::now() + MOVED_FEEDS_WAIT_MAX }
     }
 
-    /// Whether the client asks for this feed. Its number may differ, because a client chooses a new
+    /// Tells whether the client asks for this feed. The number of the feed may differ, because a client chooses a new
     /// one each time.
     fn is_of(&self, who: &Who, asked: &Open) -> bool {
         let own = Open { feed: asked.feed, ..self.asked.clone() };
@@ -52,7 +52,8 @@ impl Moved {
         self.lock().push(feed);
     }
 
-    /// Gives a process the feed that is kept for it, if it asks for exactly the same.
+    /// Returns the feed that is kept for a client, if the client makes exactly the same request. The feed is then no
+    /// longer kept.
     #[must_use]
     pub fn take(&self, who: &Who, asked: &Open) -> Option<MovedFeed> {
         let mut all = self.lock();
@@ -60,13 +61,13 @@ impl Moved {
         Some(all.remove(at))
     }
 
-    /// Whether `is_so` is true for any kept feed.
+    /// Tells whether `is_so` is true for any kept feed.
     #[must_use]
     pub fn any(&self, is_so: impl Fn(&MovedFeed) -> bool) -> bool {
         self.lock().iter().any(is_so)
     }
 
-    /// The subscriptions of kept feeds for which `is_so` is true.
+    /// Returns the subscriptions of kept feeds for which `is_so` is true, with the names of their sources.
     #[must_use]
     pub fn claims(&self, is_so: impl Fn(&MovedFeed) -> bool) -> Vec<(String, Claim)> {
         let all = self.lock();
@@ -74,8 +75,8 @@ impl Moved {
         such.map(|feed| (feed.asked.source.clone(), feed.claim)).collect()
     }
 
-    /// Removes the feeds whose time is over, and those that `keeps` refuses. Gives them, and the
-    /// time at which the next one's time is over.
+    /// Removes and returns the feeds whose time is over, and those that `keeps` rejects. Also returns when the time of
+    /// the next feed is over.
     #[must_use]
     pub fn take_unless(
         &self,

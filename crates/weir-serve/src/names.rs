@@ -4,7 +4,7 @@ use nix::unistd::{Group, User};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// The kernel's value for no id.
+/// The kernel's value for "no id".
 const NOBODY: u32 = u32::MAX;
 
 #[derive(Deserialize)]
@@ -14,15 +14,15 @@ enum NameOrId {
     Name(String),
 }
 
-/// The ids of users.
+/// Reads a list of users, and returns their ids.
 ///
 /// # Errors
-/// A name that this machine does not know, or an impossible id.
+/// A user has a name that this machine does not know, or an impossible id.
 pub fn users<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
     ids(from, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
 }
 
-/// The ids of groups.
+/// Reads a list of groups, and returns their ids.
 ///
 /// # Errors
 /// As [`users`].

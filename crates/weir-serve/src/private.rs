@@ -21,15 +21,14 @@ pub struct NotPrivate {
     way: String,
 }
 
-/// Refuses a path that a user other than root and this process's user could replace or write: by
-/// its own permissions, or by those of a folder above it. If the path does not exist, only its
-/// folders are checked.
+/// Fails if a user other than root and this process's user could replace or write the path: by its own permissions, or
+/// by those of a folder above it. If the path does not exist, only its folders are checked.
 ///
 /// # Errors
 /// [`NotPrivate`] with the file or folder, and a remedy.
 pub fn check(path: &Path) -> Result<(), NotPrivate> {
-    // A link leads to the file that is read. The folders above that file are checked; those of the
-    // link itself are left to the administrator.
+    // A symbolic link leads to the file that is read. The folders above that file are checked; those of the link itself
+    // are the administrator's responsibility.
     let real = path.canonicalize();
     let (real, is_there) = match &real {
         Ok(real) => (real.as_path(), true),
@@ -40,11 +39,10 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
         if level == 0 && !is_there {
             continue;
         }
-        // A process that may not read the metadata cannot use the file either, which is reported
-        // elsewhere.
+        // A process that may not read the metadata cannot use the file either. That error is reported elsewhere.
         let Ok(meta) = part.metadata() else { continue };
-        // In a folder with the sticky bit, only owners replace their files, but anybody can make
-        // files that do not exist yet.
+        // In a folder with the sticky bit, only owners can replace their files, but anybody can create files that do
+        // not exist yet.
         let guards = level > 1 || (level == 1 && is_there);
         let is_sticky = guards && meta.is_dir() && meta.mode() & 0o1000 != 0;
         if let Some((who, way)) = exposed(part, &meta, is_sticky) {
@@ -54,9 +52,8 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// Refuses a socket of another program that any user could replace, by the permissions of its
-/// folder or of one above it. The folder's owner and group are trusted, because the other program
-/// runs as them.
+/// Fails if any user could replace a socket of another program, by the permissions of the socket's folder or of a
+/// folder above it. The folder's owner and group are trusted, because the other program runs as them.
 ///
 /// # Errors
 /// [`NotPrivate`] with the folder, and a remedy.
@@ -65,8 +62,8 @@ pub fn check_folder_of(socket: &Path) -> Result<(), NotPrivate> {
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     for (level, part) in real.ancestors().enumerate() {
         let Ok(meta) = part.metadata() else { continue };
-        // In a folder with the sticky bit, only owners replace their files. That protects a folder
-        // in it, but not a socket, which may not exist yet.
+        // In a folder with the sticky bit, only owners can replace their files. That protects a folder in it, but not a
+        // socket, which may not exist yet.
         let is_guarded = level > 0 && meta.mode() & 0o1000 != 0;
         if meta.mode() & 0o002 != 0 && !is_guarded {
             let way =
@@ -77,7 +74,7 @@ pub fn check_folder_of(socket: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// Describes who else may replace it, and a remedy.
+/// Returns who else could replace the path, and a remedy.
 fn exposed(part: &Path, meta: &Metadata, is_sticky: bool) -> Option<(&'static str, String)> {
     let name = part.display();
     if meta.uid() != 0 && meta.uid() != geteuid().as_raw() {

@@ -1,5 +1,4 @@
-//! A feed of one client: the frames that it may read, its wake-ups, and the account of its frames
-//! since it was opened.
+//! A feed of one client: the frames that it may read, its wake-ups, and the counts of its frames since it was opened.
 
 mod closing;
 mod lag;
@@ -32,63 +31,62 @@ pub struct Reader {
     pub peer: Arc<Peer>,
     /// The client's user, or the guest.
     pub who: Who,
-    /// The request with which it opened the feed. [`asked_now`](Reader::asked_now) has the current
-    /// filter.
+    /// The request with which the client opened the feed. [`asked_now`](Reader::asked_now) has the current filter.
     pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,
-    /// The source's name.
+    /// The name of the source.
     pub source: String,
     filter: Mutex<FilterText>,
-    /// MiB of its rings.
+    /// Size of the feed's rings in MiB.
     pub mib: u64,
-    /// Why its rings are sealed memory, if they are.
+    /// The reason why the rings are sealed memory, if they are.
     pub copied: Option<Copied>,
-    /// When it was opened.
+    /// When the feed was opened.
     pub since: Instant,
-    /// Its subscription.
+    /// The feed's subscription.
     pub claim: Claim,
     /// See [`Opening::key`].
     key: u64,
     reads: RwLock<Arc<Reads>>,
     state: Mutex<State>,
-    /// Notified when its closing has begun: the subscription has ended.
+    /// Notified when the closing has begun: the subscription has ended.
     begun: Condvar,
-    /// The copy of a guest's feed.
+    /// The copy of the feed, for a guest.
     copy: OnceLock<GuestFeed>,
-    /// Whether no more rings join it.
+    /// Whether no more rings join the feed.
     is_complete: AtomicBool,
 }
 
 /// The filter in force.
 struct FilterText {
-    /// As the client requested it.
+    /// The filter as the client requested it.
     asked: String,
-    /// Combined with that of the daemon's file.
+    /// The same filter, combined with that of the daemon's file.
     whole: String,
 }
 
 #[derive(Default)]
 struct State {
     sleepers: BTreeMap<u64, Sleeping>,
-    /// Whether a thread closes it, or has closed it.
+    /// Whether a thread is closing the feed, or has closed it.
     is_closing: bool,
-    /// Set once its subscription has ended.
+    /// Set once the subscription has ended.
     closing: Option<Arc<Closing>>,
-    /// Its account, set once it is closed.
+    /// The feed's final counts, set once it is closed.
     closed: Option<Closed>,
 }
 
 /// A sleeper that the feed wakes until this value is dropped.
 struct Sleeping {
-    /// `None` if the source had ended already: its rings are closed, or about to be.
+    /// `None` if the source had ended already: its rings are closed, or will be soon.
     _consumer: Option<RemoteConsumer>,
-    /// Also has the position of its consumer.
+    /// The sleeper's channel, with the position that its consumer reports.
     waker: Waker,
     first_line: usize,
 }
 
-/// The parts of a [`Reader`], without its account.
+/// The parts of a [`Reader`] that are known before its subscription.
 pub struct Opening {
     /// The client.
     pub peer: Arc<Peer>,
@@ -98,22 +96,21 @@ pub struct Opening {
     pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,
-    /// The source's name.
+    /// The name of the source.
     pub source: String,
-    /// The whole filter.
+    /// The filter, combined with that of the daemon's file.
     pub filter: String,
-    /// MiB of its rings.
+    /// Size of the feed's rings in MiB.
     pub mib: u64,
-    /// Why its rings must be sealed memory, if they must.
+    /// The reason why the rings must be sealed memory, if they must.
     pub copied: Option<Copied>,
-    /// The number by which the client knows the feed; by default the probe's number of its rings. A
-    /// guest gets a separate number, because the probe's would reveal how many feeds others have
-    /// opened.
+    /// The number by which the client knows the feed; `None`: the probe's number of its rings. A guest gets a separate
+    /// number, because the probe's would reveal how many feeds others have opened.
     pub key: Option<u64>,
 }
 
 impl Reader {
-    /// A feed whose account begins at the ordinals `from`, with the ledger `base`.
+    /// Creates a feed whose counts begin at the ordinals `from`, with the ledger `base`.
     pub fn new(
         opening: Opening,
         claim: Claim,
@@ -147,21 +144,21 @@ impl Reader {
         }
     }
 
-    /// The rings that it reads now.
+    /// Returns the rings that the feed reads now.
     #[must_use]
     pub fn reads(&self) -> Arc<Reads> {
         Arc::clone(&self.reads.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The probe's name for these rings.
+    /// Returns the probe's id of these rings.
     #[must_use]
     pub fn feed(&self) -> FeedId {
         self.reads().feed
     }
 
-    /// Records that the probe has moved its subscription to these rings, whose frames all belong to
-    /// the feed. `ledger` is the last one of the previous rings. With `is_exact`, all of their
-    /// frames until the move belong to the feed.
+    /// Records that the probe has moved the feed's subscription to these rings, whose frames all belong to the feed.
+    /// `ledger` is the last ledger of the previous rings. If `is_exact`, all of their frames until the move belong to
+    /// the feed.
     pub(crate) fn moved(
         &self,
         feed: FeedId,
@@ -173,7 +170,7 @@ impl Reader {
         *reads = Arc::new(reads.followed_by(feed, rings, ledger, is_exact));
     }
 
-    /// The number by which its client knows the feed.
+    /// Returns the number by which the client knows the feed.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key
@@ -183,8 +180,7 @@ impl Reader {
         self.filter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the filter in force: as the client requested it, and combined with that of the
-    /// daemon's file.
+    /// Records the filter in force: as the client requested it, and combined with that of the daemon's file.
     pub fn set_filter(&self, asked: &str, whole: String) {
         *self.filter_text() = FilterText { asked: asked.to_owned(), whole };
     }
@@ -192,7 +188,7 @@ impl Reader {
     /// Sets the copy that a guest reads.
     ///
     /// # Errors
-    /// [`BUSY`] if it was closed since it was opened. The copy has then ended.
+    /// [`BUSY`] if the feed was closed since it was opened. The copy has then ended.
     pub(crate) fn set_copy(&self, copy: GuestFeed) -> Result<(), RpcError> {
         let state = self.state();
         if !state.is_closing {
@@ -207,7 +203,7 @@ impl Reader {
             return Ok(());
         }
         drop(state);
-        // Dropping the copy may wait.
+        // Dropped without the lock, because dropping the copy may wait.
         drop(copy);
         let said = "the feed was closed while it was opened: the daemon's file has changed, or its source has ended; \
                     try again";
@@ -221,30 +217,30 @@ impl Reader {
         }
     }
 
-    /// Whether it is a guest's feed with a copy, which follows the feed to other rings.
+    /// Tells whether the feed is a guest's and has a copy, which follows the feed to other rings.
     pub(crate) fn is_copied(&self) -> bool {
         self.copy.get().is_some()
     }
 
-    /// Records that nothing in the guest reads the copy any more.
+    /// Records that no process in the guest has the copy mapped any more.
     pub(crate) fn unmapped(&self) {
         self.copy.get().iter().for_each(|copy| copy.unmapped());
     }
 
-    /// No more rings join it. A guest's copy ends once it has all frames.
+    /// Records that no more rings join the feed. A guest's copy ends once it has all frames.
     pub(crate) fn complete(&self) {
         self.is_complete.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.copy.get().iter().for_each(|copy| copy.relay.complete());
     }
 
-    /// The filter in force, with that of the daemon's file.
+    /// Returns the filter in force, combined with that of the daemon's file.
     #[must_use]
     pub fn filter(&self) -> String {
         self.filter_text().whole.clone()
     }
 
-    /// The request by which its client would get this feed again.
+    /// Returns the request by which the client would get this feed again.
     #[must_use]
     pub fn asked_now(&self) -> Open {
         Open { filter: self.filter_text().asked.clone(), ..self.asked.clone() }
@@ -254,7 +250,7 @@ impl Reader {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The account of its frames, given the current ledger of the rings that it reads.
+    /// Returns the counts of the feed's frames, computed from the current ledger of its rings.
     #[must_use]
     pub fn account(&self, reads: &Reads, ledger: &Ledger) -> protocol::Ledger {
         let host = || reads.account(ledger, &reads.written());
@@ -264,11 +260,11 @@ impl Reader {
         }
     }
 
-    /// Adds a sleeper with this number, which the feed wakes. The first ring has the line
-    /// `first_line` on its wake page.
+    /// Adds a sleeper with this number, which the feed wakes. `first_line` is the line of its wake page for the first
+    /// ring.
     ///
     /// # Errors
-    /// It has a sleeper of this number, or too many.
+    /// The feed has a sleeper with this number, or too many sleepers, or it is closed.
     pub fn add_sleeper(
         &self,
         number: u64,
@@ -304,25 +300,25 @@ impl Reader {
         drop(gone);
     }
 
-    /// Number of consumers that it wakes.
+    /// Returns the number of consumers that the feed wakes.
     #[must_use]
     pub fn consumers(&self) -> usize {
         self.state().sleepers.len()
     }
 
-    /// The connection of its client, and the source. A client has one connection for each source.
+    /// Returns the number of the client's connection, and the source. A client has one connection for each source.
     #[must_use]
     pub fn owner(&self) -> (u64, &str) {
         (self.peer.number(), &self.source)
     }
 
-    /// Whether it was closed, or is being closed.
+    /// Tells whether the feed was closed, or is being closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state().is_closing
     }
 
-    /// The account of its frames, once it is closed; the inner `None` if it could not be read.
+    /// Returns the final counts of a closed feed; the inner `None` if they could not be read.
     #[must_use]
     pub fn closed_account(&self) -> Option<Option<protocol::Ledger>> {
         self.state().closed.as_ref().map(|closed| closed.ledger.clone())

@@ -1,4 +1,4 @@
-//! Texts for clients about refusals of the probe.
+//! Texts for clients when the probe refuses a request.
 
 use weir_capture::CaptureError;
 use weir_capture::error::error_text;
@@ -7,13 +7,13 @@ use weir_probe::ProbeError;
 
 use crate::missing::RIGHTS_FROM;
 
-/// The error that a client gets if the probe has refused.
+/// Returns the error for a client if the probe has refused a request.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn refused(error: ProbeError) -> RpcError {
     RpcError::refused(text(&error))
 }
 
-/// Missing rights are the daemon's, even if the client is root.
+/// Returns the text. Rights are missing to the daemon, even if the client is root.
 fn text(error: &ProbeError) -> String {
     match error {
         ProbeError::Capture(CaptureError::NoRights { what, needs }) => {

@@ -15,31 +15,30 @@ use crate::daemon::{Daemon, check};
 use crate::moved::MovedFeed;
 use crate::reader::{Ending, Reader, Reads};
 
-/// The reason that clients get.
+/// The reason for which clients' feeds are closed.
 const CHANGED: &str = "the daemon's file has changed";
 
-/// The feeds of one source that a new configuration denies, and those that it allows.
+/// The changes to the feeds of one source that a new configuration causes.
 #[derive(Default)]
 struct SourceChange {
     /// Open rings that a client has mapped but may not read any more.
     exposed: BTreeSet<FeedId>,
-    /// Feeds that were waiting for their clients, and are now given up.
+    /// Feeds that wait for their clients to open them again, and are not kept any more.
     unclaimed: Vec<MovedFeed>,
     /// Open feeds of clients who may not have them any more.
     denied: Vec<Arc<Reader>>,
-    /// The other open feeds.
+    /// Other open feeds.
     allowed: Vec<Arc<Reader>>,
 }
 
 impl Daemon {
-    /// Applies a new configuration. Feeds that it allows unchanged continue without losing a frame.
-    /// Feeds that it does not allow are closed. A client without the right must not see new frames
-    /// in memory that it has mapped, so others that read the same rings move to fresh ones: they
-    /// are told, and find the frames since then there. Gives the number of closed feeds, once all
-    /// of them have their accounts.
+    /// Applies a new configuration. Feeds that it allows unchanged continue without losing a frame. Feeds that it does
+    /// not allow are closed. A client that has lost the right must not see new frames in memory that it has mapped: so
+    /// other feeds on the same rings move to new rings. Their clients are notified, and find the later frames there.
+    /// Returns the number of closed feeds, once the final counts of all of them are known.
     ///
     /// # Errors
-    /// A source that cannot be resolved. The old configuration stays in force.
+    /// A source cannot be resolved. The old configuration stays in force.
     pub fn reload(&self, config: Config) -> Result<usize, String> {
         for warning in check(&config, &self.resolve)? {
             self.journal.say(&warning);
@@ -47,15 +46,13 @@ impl Daemon {
         Ok(self.put_in_force(config))
     }
 
-    /// Applies the configuration, and closes the feeds that it denies. Each source's feeds are
-    /// closed on a separate thread, because ending a source can take seconds, and so can a guest's
-    /// copy that hangs. Other threads do not wait for that: a source's [`handing`](Daemon::handing)
-    /// is held only while its own subscriptions end.
+    /// Applies the configuration, and closes the feeds that it denies. Each source's feeds are closed on a separate
+    /// thread, because ending a source can take seconds, and so can a guest's copy that hangs. Other threads do not
+    /// wait for that: a source's [`handing`](Daemon::handing) lock is held only while its own subscriptions end.
     fn put_in_force(&self, config: Config) -> usize {
         let changing_guests = self.guests.lock_changes();
         let before = self.config();
-        // All sources of the old configuration are locked, because one that is closed may be about
-        // to be opened.
+        // All sources of the old configuration are locked, because a closed one may be about to be opened.
         let handing: Vec<_> =
             before.sources.keys().map(|name| (name, self.handing(name))).collect();
         let mut held = BTreeMap::new();
@@ -71,7 +68,7 @@ impl Daemon {
         let (changed, all_changed) = mpsc::channel();
         let close = |name: &str, change: &SourceChange, changed: Sender<String>| {
             let closing = self.change_source(change);
-            // The receiver exists, except after a panic.
+            // An error is possible only after a panic of the receiving thread.
             let _ = changed.send(name.to_owned());
             // Guests may change again once all senders are dropped.
             drop(changed);
@@ -87,7 +84,7 @@ impl Daemon {
                 let thread = thread.spawn_scoped(scope, move || close(name, change, sender));
                 match thread {
                     Ok(thread) => threads.push(thread),
-                    // No thread is left: the sources are changed one after the other.
+                    // No thread can be created: these sources are changed one after the other.
                     Err(_) => begun.extend(self.change_source(change)),
                 }
             }
@@ -103,8 +100,8 @@ impl Daemon {
         })
     }
 
-    /// The rights that the current configuration removes from the previous one, by source name. The
-    /// caller holds [`handing`](Daemon::handing) of all sources.
+    /// Returns the feeds that lose their rights by the current configuration, compared with `before`, by source name.
+    /// The caller holds the [`handing`](Daemon::handing) locks of all sources.
     fn changes_since(&self, before: &Config) -> BTreeMap<String, SourceChange> {
         let now = self.config();
         let is_allowed = |who: &Who, name: &str| {
@@ -120,7 +117,7 @@ impl Daemon {
         for (name, exposed) in self.board.handed_unless(is_allowed) {
             changes.entry(name).or_default().exposed = exposed;
         }
-        // A client that has not opened its moved feed yet cannot be told of a second move.
+        // A client that has not opened its moved feed yet cannot be notified of a second move.
         let (unclaimed, _) = self.moved.take_unless(|feed| {
             let now = self.probe.feed_of(feed.claim.subscription);
             let change = changes.get(&feed.asked.source);
@@ -144,9 +141,8 @@ impl Daemon {
         changes
     }
 
-    /// Closes the denied feeds, moves those of others away from their rings, and tells all affected
-    /// clients. Gives the feeds whose closing has begun. Waits for the source, but not for copies
-    /// of guests.
+    /// Closes the denied feeds, moves other feeds away from their rings, and notifies all affected clients. Returns the
+    /// feeds whose closing has begun. Waits for the source, but not for copies of guests.
     fn change_source(&self, change: &SourceChange) -> Vec<Arc<Reader>> {
         let SourceChange { exposed, unclaimed, denied, allowed } = change;
         for feed in unclaimed {
@@ -154,25 +150,24 @@ impl Daemon {
         }
         let mut closing = Vec::new();
         let mut close = |reader: &Arc<Reader>| {
-            // Sent first, because the message of the probe about closed rings would give no reason.
+            // Sent first, because the probe's event about closed rings would give no reason.
             tell_gone(reader, Some(CHANGED));
             if self.begin_close(reader) {
                 closing.push(Arc::clone(reader));
             }
         };
-        // Guests' subscriptions end first, because their copies would follow the feed to fresh
-        // rings.
+        // Guests' subscriptions end first, because otherwise their copies would follow the feed to the new rings.
         denied.iter().filter(|denied| is_guest(denied)).for_each(&mut close);
         let mut told: Vec<&Arc<Reader>> = Vec::new();
         for feed in with_siblings(exposed.clone(), allowed) {
             let of = |reader: &&Arc<Reader>| reader.feed() == feed;
             let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
-            // Each is tried, because one that is being closed cannot be moved.
+            // Each feed is tried, because a feed that is being closed cannot be moved.
             let is_moved = others.iter().any(|other| self.renew(other, feed));
             denied.iter().filter(of).filter(|denied| !is_guest(denied)).for_each(&mut close);
             for other in others {
-                // A guest continues where it is, because its copy has followed. A feed that is
-                // being opened has no copy yet.
+                // A guest goes on reading its ring, because its copy has followed the feed. A feed that is being opened
+                // has no copy yet.
                 if is_moved && is_guest(other) && other.is_copied() {
                     self.follow(other);
                 } else if is_moved && !is_guest(other) {
@@ -185,19 +180,18 @@ impl Daemon {
         }
         // Feeds whose rings are closed already, because their source has ended.
         denied.iter().filter(|denied| !denied.is_closed()).for_each(close);
-        // A client that is told opens all of its feeds of this source again. By now they are ready
-        // for it.
+        // A client that is notified opens all of its feeds of this source again. By now all of them are kept for it.
         told.into_iter().for_each(|reader| tell_moved(reader));
         closing
     }
 
-    /// Moves the readers of these rings to fresh rings, without losing a frame. `false` if the
-    /// engine cannot do that; then nobody may read the rings any more.
+    /// Moves the readers of these rings to new rings, without losing a frame. Returns `false` if the engine cannot do
+    /// that; then no client may read the rings any more.
     fn renew(&self, reader: &Reader, feed: FeedId) -> bool {
         let subscription = reader.claim.subscription;
         let withdraw = || {
-            // The probe moves all readers except a consumer that must not see another frame: this
-            // one, which has no client.
+            // The probe moves all readers of the rings, except a consumer that is withdrawn. So one is created and
+            // withdrawn, which belongs to no client.
             let consumer = self.probe.add_consumer(reader.reads().rings.len())?;
             self.probe.attach(consumer.id, subscription)?;
             self.probe.withdraw(consumer.id)
@@ -207,8 +201,7 @@ impl Daemon {
         withdrawn.is_ok() && now.is_some_and(|now| now != feed)
     }
 
-    /// Continues a guest's account in the rings to which its feed has moved. The previous rings are
-    /// closed.
+    /// Continues the counts of a guest's feed in the rings to which the feed has moved. The previous rings are closed.
     fn follow(&self, reader: &Reader) {
         let subscription = reader.claim.subscription;
         if let Some((fresh, _)) = self.probe.feed_of(subscription) {
@@ -216,8 +209,8 @@ impl Daemon {
         }
     }
 
-    /// The same for a feed that has got separate rings after a change. Others continue to read the
-    /// previous rings, so the count of the feed's frames in them is not exact.
+    /// Does the same for a feed that has got rings of its own by a change. Others still read the previous rings, so the
+    /// count of the feed's frames in them is not exact.
     pub(crate) fn follow_change(&self, reader: &Reader) {
         let (subscription, before) = (reader.claim.subscription, reader.feed());
         let now = self.probe.feed_of(subscription).filter(|(now, _)| *now != before);
@@ -234,13 +227,12 @@ impl Daemon {
             let ledger = Some(self.board.closed(reads.feed).flatten());
             Ending { ledger, is_final: true }
         };
-        // The client may have closed it already.
+        // The client may have closed the feed already.
         if reader.begin_close(end) {
             // A process has no copy to wait for, and the ledger is known.
             reader.finish_close(Instant::now(), |_| None);
             if let Some((fresh, _)) = self.probe.feed_of(reader.claim.subscription) {
-                // All frames in these rings belong to this client. Clients that join them begin
-                // later.
+                // All frames in these rings belong to this client. Clients that join the rings begin later.
                 self.board.hand(fresh, &reader.who, &reader.source);
             }
             let (who, asked) = (reader.who.clone(), reader.asked_now());
@@ -248,14 +240,13 @@ impl Daemon {
         }
     }
 
-    /// Whether these rings wait for a client.
+    /// Tells whether a feed on these rings waits for its client.
     pub(crate) fn is_waited_for(&self, feed: FeedId) -> bool {
         let reads = |moved: &MovedFeed| self.probe.feed_of(moved.claim.subscription);
         self.moved.any(|moved| reads(moved).is_some_and(|(own, _)| own == feed))
     }
 
-    /// Closes moved feeds that their clients have not opened in time. Gives the time at which the
-    /// next one is due.
+    /// Closes moved feeds that their clients have not opened in time. Returns when the time of the next feed is over.
     pub fn close_unclaimed(&self) -> Option<Instant> {
         let (gone, next) = self.moved.take_unless(|_| true);
         for feed in gone {
@@ -269,8 +260,8 @@ fn is_guest(reader: &Reader) -> bool {
     matches!(reader.who, Who::Guest(_))
 }
 
-/// Adds to these rings the rings of their readers' other feeds of the same source. A client opens
-/// all of its feeds again, or none, so that none loses a frame. Guests open none again.
+/// Adds to these rings the rings of their readers' other feeds of the same source: a client opens all of its feeds
+/// again, or none, so that it loses no frames. Guests do not open feeds again.
 fn with_siblings(mut feeds: BTreeSet<FeedId>, readers: &[Arc<Reader>]) -> BTreeSet<FeedId> {
     let readers: Vec<_> = readers.iter().filter(|reader| !is_guest(reader)).collect();
     loop {

@@ -9,19 +9,19 @@ use std::fs;
 use rustix::thread::CapabilitySet;
 use weir_plug::{Credentials, Who};
 
-/// Why a client gets a copy in sealed memory.
+/// The reason why a client gets a copy of the frames in sealed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
-    /// It could write BPF arrays.
+    /// The client could write into BPF arrays.
     MayWriteMaps,
-    /// Everybody can on this machine (`kernel.unprivileged_bpf_disabled` is 0).
+    /// Every process could do that on this machine (`kernel.unprivileged_bpf_disabled` is 0).
     EverybodyMay,
-    /// Unknown, because /proc does not show the process.
+    /// It is not known, because /proc does not show the process.
     IsNotSeen,
 }
 
 impl Copied {
-    /// The same, as a text for the client.
+    /// Returns the reason as a text for the client.
     pub fn note(self) -> &'static str {
         match self {
             Copied::MayWriteMaps => {
@@ -40,15 +40,13 @@ impl Copied {
     }
 }
 
-/// Whether the process `pid` is in the PID namespace whose /proc this process sees, so that it is
-/// not in a container.
+/// Tells whether the process `pid` is in the PID namespace whose /proc this process sees, and not in a container.
 #[must_use]
 pub fn is_beside(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has_one_number(&status))
 }
 
-/// Whether this client may manage the daemon: root, or the daemon's own user, and not in a
-/// container.
+/// Tells whether this client may manage the daemon: it is root or the daemon's own user, and not in a container.
 #[must_use]
 pub fn manages(who: &Who) -> bool {
     match who {
@@ -57,16 +55,16 @@ pub fn manages(who: &Who) -> bool {
     }
 }
 
-/// The same for a process.
+/// Like [`manages`], for a process.
 #[must_use]
 pub fn manages_as(who: &Credentials) -> bool {
     let is_known = who.uid == 0 || who.uid == rustix::process::geteuid().as_raw();
     is_known && is_beside(who.pid)
 }
 
-/// Whether two clients are the same user, who may change his own feeds. Root of a container has the
-/// same id as root but is another user. So for root, and for the daemon's own user, both must be in
-/// the same PID namespace, which the daemon must see.
+/// Tells whether two clients are the same user, who may change his own feeds. Root of a container has the same id as
+/// root but is another user. So for root, and for the daemon's own user, both processes must be in the same PID
+/// namespace, and the daemon must be able to see that.
 #[must_use]
 pub fn is_same_user(one: &Who, other: &Who) -> bool {
     let (Who::Process(one), Who::Process(other)) = (one, other) else { return one == other };
@@ -76,7 +74,7 @@ pub fn is_same_user(one: &Who, other: &Who) -> bool {
     one.uid == other.uid && (!stands_out || beside())
 }
 
-/// A process in another PID namespace has more than one number.
+/// Tells whether a process has only one process id. A process in another PID namespace has more than one.
 fn has_one_number(status: &str) -> bool {
     field(status, "NSpid").is_some_and(|pids| pids.split_whitespace().count() == 1)
 }
@@ -85,14 +83,14 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Whether everybody may load BPF programs. Source: Documentation/admin-guide/sysctl/kernel.rst.
+/// Tells whether every process may load BPF programs. Source: Documentation/admin-guide/sysctl/kernel.rst.
 fn everybody_loads_programs() -> bool {
     let setting = fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled");
     setting.is_ok_and(|setting| setting.trim() == "0")
 }
 
-/// Why the client gets a copy, if it does: it could write a BPF array that it is given to read, but
-/// could not write the daemon's memory in another way.
+/// Returns the reason why the client gets a copy, if it does: it could write into a BPF array that it may read, but
+/// could not write into the daemon's memory in another way.
 #[must_use]
 pub fn copied_for(who: &Who) -> Option<Copied> {
     match who {
@@ -119,14 +117,14 @@ fn by_what_proc_says(status: &str, uid_map: &str) -> bool {
     // Capabilities in another user namespace do not apply to the host. The host's user namespace maps every user to
     // itself.
     let is_of_host = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
-    // Those that it can make effective.
+    // The permitted capabilities: those that the process can make effective.
     let permitted = field(status, "CapPrm").and_then(|set| u64::from_str_radix(set, 16).ok());
     let Some(permitted) = permitted.map(CapabilitySet::from_bits_retain) else { return true };
     if !is_of_host || !permitted.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN) {
         return false;
     }
-    // It sees the daemon and may trace it. Then it can write all of the daemon's memory, and a copy
-    // would protect nothing.
+    // With this capability, the process sees the daemon and may trace it: it can write into all of the daemon's memory,
+    // so a copy would protect nothing.
     !(has_one_number(status) && permitted.contains(CapabilitySet::SYS_PTRACE))
 }
 

@@ -1,4 +1,4 @@
-//! Sources by name. Each is open while it is read.
+//! Sources by name. A source is open while it is read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sources by name. Opening and closing takes some time, and delays only requests for the same
-/// source.
+/// The sources by name. Opening and closing a source takes some time, and delays only requests for the same source.
 #[derive(Default)]
 pub struct Slots(Mutex<BTreeMap<String, Slot>>);
 
@@ -26,7 +25,7 @@ struct Open {
 pub struct Claim {
     pub source: SourceId,
     pub subscription: SubscriptionId,
-    /// Whether the source was opened for it, and must be started once a consumer is attached.
+    /// Whether the source was opened for this subscription, and must be started once a consumer is attached.
     pub is_first: bool,
 }
 
@@ -36,13 +35,13 @@ impl Slots {
         Arc::clone(all.entry(name.to_owned()).or_default())
     }
 
-    /// The source of this name that is open now.
+    /// Returns the id of the source with this name, if it is open.
     pub fn source(&self, name: &str) -> Option<SourceId> {
         lock(&self.slot(name)).as_ref().map(|open| open.source)
     }
 
-    /// Subscribes to the source of this name, which is opened if necessary. `attach` makes the
-    /// subscription's first consumer. Then the source is started.
+    /// Subscribes to the source with this name, which is opened if necessary. `attach` attaches the subscription's
+    /// first consumer. Then the source is started.
     ///
     /// # Errors
     /// The error of the engine or of `attach`; nothing has changed then.
@@ -79,7 +78,7 @@ impl Slots {
         }
     }
 
-    /// A subscription to the source if it is open; else `None`.
+    /// Subscribes to the source if it is open; else returns `None`.
     fn subscribe(
         slot: &mut Option<Open>,
         probe: &Probe,
@@ -91,7 +90,7 @@ impl Slots {
                 open.subscriptions += 1;
                 Ok(Some(Claim { source: open.source, subscription, is_first: false }))
             }
-            // The source has ended by itself.
+            // The source has ended in the meantime.
             Err(ProbeError::Unknown | ProbeError::Ended) => {
                 *slot = None;
                 Ok(None)
@@ -100,15 +99,15 @@ impl Slots {
         }
     }
 
-    /// Ends a subscription. With the last one, the source is closed.
+    /// Ends a subscription. The source is closed together with its last subscription.
     pub fn close(&self, name: &str, probe: &Probe, claim: Claim) {
         Slots::leave(&mut lock(&self.slot(name)), probe, claim);
     }
 
     fn leave(slot: &mut Option<Open>, probe: &Probe, claim: Claim) {
-        // The source may have ended by itself, and have been opened again.
+        // The source may have ended, and may have been opened again.
         let own = slot.as_mut().filter(|open| open.source == claim.source);
-        // An error means that it has ended in the meantime.
+        // Without `own`, or after an error of the calls below, this source has ended in the meantime.
         let Some(open) = own else { return };
         open.subscriptions -= 1;
         if open.subscriptions == 0 {

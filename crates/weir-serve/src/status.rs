@@ -1,4 +1,4 @@
-//! The status of the daemon: open feeds, their clients, and the accounts of their frames.
+//! The status of the daemon: open feeds, their clients, and the counts of their frames.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::missing::{lacks, missing};
 use crate::reader::Reader;
 use crate::slots::Claim;
 
-/// The credentials of a reader's process. A guest has none, because it has no user on this machine.
+/// Returns the credentials of a reader's process. A guest has none, because it has no user on this machine.
 fn process(reader: &Reader) -> Credentials {
     match &reader.who {
         Who::Process(credentials) => credentials.clone(),
@@ -23,15 +23,15 @@ fn process(reader: &Reader) -> Credentials {
     }
 }
 
-/// No user has this id. Source: chown(2), where it means no change.
+/// No user has this id. Source: chown(2), where it means "no change".
 const NOBODY: u32 = u32::MAX;
 
 /// The daemon's name and version.
 const DAEMON: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
 impl Daemon {
-    /// As [`status`](Daemon::status), with the reason why a closed source cannot be opened. This
-    /// may ask a container engine for each source, so it is meant for people, not for a scrape.
+    /// Returns the same as [`status`](Daemon::status), with the reasons why closed sources cannot be opened. This may
+    /// ask a container engine about each source, so it is meant for people, not for scrapes of metrics.
     pub(crate) fn status_with_reasons(
         &self,
         sources: &BTreeMap<String, SourceConfig>,
@@ -46,7 +46,7 @@ impl Daemon {
         status
     }
 
-    /// Open feeds of these sources. `sees` selects the clients whose feeds are shown.
+    /// Returns the status of these sources and their open feeds. `sees` selects the clients' feeds that are shown.
     #[must_use]
     pub fn status(
         &self,
@@ -79,9 +79,8 @@ impl Daemon {
         }
     }
 
-    /// The status for a guest: its own feeds, as if nobody else read the sources. Rings that it
-    /// shares with others have a ledger that began before its feed, and numbers that count feeds of
-    /// others.
+    /// Returns the status for a guest: its own feeds, as if no other client read the sources. The rings that it shares
+    /// with others must not be shown: their ledger began before its feed, and their numbers count feeds of others.
     #[must_use]
     pub(crate) fn status_of_guest(
         &self,
@@ -164,7 +163,8 @@ impl Daemon {
         }
     }
 
-    /// Why nobody can open this source now, as far as that can be told without opening it.
+    /// Returns the reason why nobody can open this source now, as far as it can be determined without opening the
+    /// source.
     fn unavailable(&self, name: &str, source: &SourceConfig) -> Option<String> {
         let target = (self.resolve)(name, source).ok()?.target;
         let of_rights = || lacks(&target).map(|right| format!("the daemon lacks {right}"));
@@ -172,7 +172,7 @@ impl Daemon {
     }
 }
 
-/// A source without readers.
+/// Returns the status of a source without readers.
 fn closed(name: &str, source: &SourceConfig) -> SourceStatus {
     let (source, captures) = (name.to_owned(), source.text(name).to_owned());
     SourceStatus { source, captures, ..SourceStatus::default() }

@@ -17,7 +17,7 @@ use crate::user::User;
 pub struct Usage {
     limits: RwLock<ClientLimits>,
     clients: Mutex<BTreeMap<User, Client>>,
-    /// A filter is compiled.
+    /// Notified when a filter was compiled.
     compiled: Condvar,
 }
 
@@ -29,7 +29,7 @@ struct Client {
     opens: Pace,
 }
 
-/// A client compiles a filter, until this is dropped.
+/// Counts a filter that a client compiles, until this value is dropped.
 pub struct Compiling<'a> {
     usage: &'a Usage,
     user: User,
@@ -52,13 +52,13 @@ impl Client {
 }
 
 impl Usage {
-    /// No client uses anything yet.
+    /// Creates the record. No client uses any resources yet.
     #[must_use]
     pub fn new(limits: ClientLimits) -> Usage {
         Usage { limits: RwLock::new(limits), clients: Mutex::default(), compiled: Condvar::new() }
     }
 
-    /// Applies other limits. A client that uses more keeps it.
+    /// Applies other limits. A client that uses more than its limit keeps it.
     pub fn set_limits(&self, limits: ClientLimits) {
         let (now, per_second) = (Instant::now(), limits.opens_per_second);
         self.clients().values_mut().for_each(|client| client.opens = Pace::new(per_second, now));
@@ -72,16 +72,16 @@ impl Usage {
     /// Adds a feed of the user, with rings of this many MiB.
     ///
     /// # Errors
-    /// It has reached a limit; [`BUSY`]: it opens too many a second.
+    /// The user has reached a limit; [`BUSY`]: it opens too many feeds in this second.
     pub fn open(&self, user: &User, mib: u64) -> Result<(), RpcError> {
         self.take_turn(user)?;
         self.open_again(user, mib)
     }
 
-    /// The same for a feed that it had a moment ago. It takes no turn.
+    /// Adds a feed that the user had a moment ago. Does not take a turn.
     ///
     /// # Errors
-    /// It has reached a limit.
+    /// The user has reached a limit.
     pub fn open_again(&self, user: &User, mib: u64) -> Result<(), RpcError> {
         let limits = self.limits();
         let mut clients = self.clients();
@@ -115,11 +115,10 @@ impl Usage {
         Ok(())
     }
 
-    /// Begins to compile a filter of the user. Waits while too many of its filters are being
-    /// compiled.
+    /// Begins to compile a filter of the user. Waits while too many of the user's filters are being compiled.
     ///
     /// # Errors
-    /// [`BUSY`] if that takes too long.
+    /// [`BUSY`] if the wait takes too long.
     pub fn compile(&self, user: &User) -> Result<Compiling<'_>, RpcError> {
         let limits = self.limits();
         let end = Instant::now() + COMPILE_WAIT_MAX;
@@ -139,7 +138,7 @@ impl Usage {
         }
     }
 
-    /// The user closes a feed with rings of this many MiB.
+    /// Records that the user closes a feed with rings of this many MiB.
     pub fn close(&self, user: &User, mib: u64) {
         if let Some(client) = self.clients().get_mut(user) {
             client.feeds -= 1;

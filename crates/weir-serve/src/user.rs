@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_plug::Who;
 
-/// All processes of a user together, or a guest.
+/// A user: all processes of a user together, or a guest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum User {
     /// A user of this machine, by id.

@@ -1,4 +1,4 @@
-//! Errors between the host and a virtual machine.
+//! Errors of the host's side of a virtual machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,76 +7,76 @@ use thiserror::Error;
 use weir_region::places::NoPlace;
 use weir_ring::RingError;
 
-/// Why a guest has no shared memory, or QEMU did not carry out a command.
+/// The reason why a guest has no shared memory, or why QEMU did not carry out a command.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VmError {
-    /// A size that no region can have.
+    /// No region can have this size.
     #[error(
         "a region of {mib} MiB is impossible; use a power of two from {min} to {max} (region_mib)"
     )]
     RegionSize {
         /// The requested size.
         mib: u64,
-        /// Smallest region, MiB.
+        /// Smallest region, in MiB.
         min: u64,
-        /// Largest region, MiB.
+        /// Largest region, in MiB.
         max: u64,
     },
-    /// No memory for a region.
+    /// There is no memory for a region.
     #[error(
         "a region of {mib} MiB cannot be had; make it smaller (region_mib), or free memory (huge pages: `sysctl \
          vm.nr_hugepages`, or leave out hugepages)"
     )]
     NoMemory {
-        /// MiB of the region.
+        /// Size of the region in MiB.
         mib: u64,
         /// The error.
         #[source]
         source: RingError,
     },
-    /// The page of the guest's words cannot be made.
+    /// The page of the guest's words cannot be created.
     #[error("the words of a guest: cannot {doing}")]
     Words {
         /// The action that failed.
         doing: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// The region has no place for a ring.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
-    /// The ring itself is impossible, or cannot be mapped.
+    /// The ring has an impossible size, or cannot be mapped.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// There is no random number for a token.
+    /// The kernel returns no random numbers for a token.
     #[error("the kernel gives no random numbers (getrandom)")]
     Random {
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Nobody answers at the monitor's socket.
+    /// No program listens on the monitor's socket.
     #[error(
         "{path}: no QEMU answers there; is the machine running, with `-qmp unix:{path},server=on,wait=off`?"
     )]
     Connect {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The monitor's socket cannot be connected to, which does not mean that no QEMU is there.
+    /// The monitor's socket cannot be connected to, although a QEMU may be there.
     #[error(
         "{path}: QEMU's monitor cannot be connected to; may the daemon write to this socket, and has it descriptors \
          left?"
     )]
     NotConnected {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -86,7 +86,7 @@ pub enum VmError {
          give the machine another `-qmp` socket"
     )]
     MonitorBusy {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
     },
     /// The connection to QEMU has ended.
@@ -100,7 +100,7 @@ pub enum VmError {
     Socket {
         /// The command.
         command: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -109,7 +109,7 @@ pub enum VmError {
     TimeOut {
         /// The command.
         command: &'static str,
-        /// The limit, ms.
+        /// The limit, in ms.
         limit_ms: u64,
     },
     /// The received bytes are not QMP.
@@ -117,7 +117,7 @@ pub enum VmError {
         "the other end of the monitor does not speak QMP ({what}); is the socket that of a `-qmp` option?"
     )]
     Protocol {
-        /// The error.
+        /// The reason why they are not.
         what: &'static str,
     },
     /// QEMU refused a command.
@@ -130,7 +130,7 @@ pub enum VmError {
         /// QEMU's text, shortened.
         text: String,
     },
-    /// Libvirt does not carry out a command.
+    /// Libvirt has not carried out a command.
     #[error("libvirt: {doing} fails: {text}")]
     Libvirt {
         /// The action that failed.
@@ -138,10 +138,10 @@ pub enum VmError {
         /// The message of virsh, shortened.
         text: String,
     },
-    /// Libvirt knows no such domain, or it does not run.
+    /// Libvirt knows no such domain, or the domain does not run.
     #[error("libvirt: the domain {domain} does not run: {text}")]
     NotRunning {
-        /// Its name.
+        /// The name of the domain.
         domain: String,
         /// The message of virsh, shortened.
         text: String,
@@ -152,30 +152,30 @@ pub enum VmError {
          --libvirt` prints what it needs"
     )]
     NoChannel {
-        /// Its name.
+        /// The name of the domain.
         domain: String,
-        /// Name of the channel's target.
+        /// The name of the channel's target.
         target: String,
     },
-    /// There is no virsh, or it cannot be started.
+    /// virsh does not exist, or cannot be started.
     #[error(
         "virsh cannot be started; install libvirt's clients (Debian: libvirt-clients), 8.5 or later"
     )]
     NoVirsh(#[source] io::Error),
-    /// There are not enough ports to plug devices into, or none that has room for the region.
+    /// There are not enough free ports for the devices, or none has room for the region.
     #[error(
         "this machine ({machine}) takes hot-plugged devices in PCIe root ports only. Two are needed, one with room for \
          {mib} MiB, and {free} are free; start it with `-device pcie-root-port,id=weir0,chassis=201,hotplug=on,\
          pref64-reserve={reserve_mib}M -device pcie-root-port,id=weir1,chassis=202,hotplug=on`"
     )]
     NoPort {
-        /// QEMU's name of the kind of machine.
+        /// QEMU's name of the machine type.
         machine: String,
-        /// Free ports.
+        /// Number of free ports.
         free: usize,
-        /// MiB of the region.
+        /// Size of the region in MiB.
         mib: u64,
-        /// MiB that a port has to reserve, so that the region fits wherever the firmware places them.
+        /// MiB that a port must reserve, so that the region fits wherever the firmware places the port's window.
         reserve_mib: u64,
     },
     /// The guest has not released a device.
@@ -186,13 +186,13 @@ pub enum VmError {
     NotReleased {
         /// Ids of the devices.
         devices: String,
-        /// The limit, ms.
+        /// The limit, in ms.
         limit_ms: u64,
         /// QEMU's last refusal, if there was one.
         #[source]
         source: Option<Box<VmError>>,
     },
-    /// QEMU keeps memory whose device is gone.
+    /// QEMU still holds memory whose device is gone.
     #[error("QEMU still holds {objects} although the devices are gone; try again")]
     StillHeld {
         /// Ids of the objects.
@@ -204,13 +204,13 @@ pub enum VmError {
 }
 
 impl VmError {
-    /// Whether QEMU says that there is no such device.
+    /// Tells whether QEMU has answered that there is no such device.
     pub(crate) fn is_device_missing(&self) -> bool {
         matches!(self, VmError::Refused { class, .. } if class == "DeviceNotFound")
     }
 
-    /// Why a connection to a monitor's socket was not made: only where the socket is missing, or nobody listens at it,
-    /// the machine has ended.
+    /// Returns the error for a failed connection to a monitor's socket. Only if the socket is missing, or no program
+    /// listens on it, has the machine ended.
     pub(crate) fn not_connected(path: &Path, source: io::Error) -> VmError {
         let path = path.to_owned();
         match source.kind() {
@@ -221,13 +221,13 @@ impl VmError {
         }
     }
 
-    /// Whether there is no machine: nobody is at its monitor.
+    /// Tells whether the error means that there is no machine: no program listens on its monitor.
     #[must_use]
     pub fn is_absence(&self) -> bool {
         matches!(self, VmError::Connect { .. } | VmError::NotRunning { .. })
     }
 
-    /// Whether QEMU refused, which leaves the connection as it was.
+    /// Tells whether QEMU has refused a command: then the connection can still be used.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, VmError::Refused { .. })
     }

@@ -1,11 +1,12 @@
-//! A guest's memory as two PCI devices (`ivshmem-plain`), plugged in and unplugged while the guest runs.
+//! A guest's memory as two PCI devices (`ivshmem-plain`), which are plugged in and unplugged while the guest runs.
 //!
-//! Both devices of a guest have the same number in their ids, `weir-region-N` and `weir-words-N`, and so have the
-//! memory objects behind them. Each attach takes a number that no device or object has and that this process has not
-//! used before.
+//! The ids of both devices of a guest, `weir-region-N` and `weir-words-N`, have the same number, and so have the ids of
+//! the memory objects behind them. Each time, a number is chosen that no device or object has and that this process has
+//! not used before.
 //!
 //! The region's memory is `readonly=on`, which makes it ROM: writes of the guest change nothing. QEMU 8.2 and later
-//! have `rom=`, too; its default, `auto`, means the same, and 7.2 does not know it, so it is left out.
+//! also have `rom=`. Its default, `auto`, has the same effect, and QEMU 7.2 does not know the option, so it is left
+//! out.
 //!
 //! Source: QEMU, docs/system/devices/ivshmem.rst; qapi/qom.json, `MemoryBackendFileProperties`; qapi/qdev.json.
 
@@ -32,16 +33,16 @@ pub use limited::LimitedMonitor;
 pub use ports::Buses;
 use qom::{command, list};
 
-/// Prefix of the ids; the number follows.
+/// Prefixes of the ids; the number follows.
 const REGION_ID: &str = "weir-region-";
 const WORDS_ID: &str = "weir-words-";
-/// The pause between two `device_del` of a device. QEMU refuses a second one as long as the guest may still answer the
-/// first, which it has 5 s for on native PCIe.
+/// Pause between two `device_del` of a device. QEMU refuses the second one as long as the guest may still answer the
+/// first one: on native PCIe, for 5 s.
 const REPEAT: Duration = Duration::from_secs(1);
-/// The pause between two checks whether QEMU has released memory whose device is gone.
+/// Pause between two checks whether QEMU has released memory whose device is gone.
 const RELEASE_PAUSE: Duration = Duration::from_millis(5);
 
-/// The devices of a guest, and the memory objects behind them, as far as they are still there.
+/// The devices of a guest and the memory objects behind them, as far as they still exist.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plugged {
     number: u64,
@@ -56,46 +57,46 @@ struct Part {
 }
 
 impl Plugged {
-    /// The number in the ids.
+    /// Returns the number in the ids.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Ids of the devices that are still there.
+    /// Returns the ids of the devices that still exist.
     pub fn devices(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter(|part| part.has_device).map(|part| &*part.id)
     }
 
-    /// Removes the device of which this event says that it is gone; whether it was one of these.
+    /// Removes the device that is gone by this event. Returns whether it was one of these devices.
     pub fn remove_deleted(&mut self, event: &Event) -> bool {
         let device = event.text("device").filter(|_| event.name == "DEVICE_DELETED");
         let gone = self.parts.iter_mut().find(|part| part.has_device && device == Some(&*part.id));
         gone.map(|part| part.has_device = false).is_some()
     }
 
-    /// Whether nothing is left.
+    /// Tells whether no device or object is left.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.parts.is_empty()
     }
 }
 
-/// Looks for the buses that a region of so many MiB and its words can be plugged into, within
-/// [`QMP_LOOK_TIME_MAX`]. On `-M pc` they go to the root bus, on q35 and its like into free PCIe root ports that have
-/// room for them; one for the region has it reserved (`pref64-reserve`, twice its size).
+/// Finds the buses into which a region of this many MiB and its words can be plugged, within [`QMP_LOOK_TIME_MAX`]. On
+/// `-M pc` that is the root bus; on q35 and similar machines, free PCIe root ports that have room for them. The port
+/// for the region must reserve twice its size (`pref64-reserve`).
 ///
 /// # Errors
-/// [`VmError::NoPort`], and those of the monitor.
+/// [`VmError::NoPort`], and errors of the monitor.
 pub fn find_buses(monitor: &mut dyn Monitor, region_mib: u64) -> Result<Buses, VmError> {
     let mut monitor = LimitedMonitor::new(monitor, QMP_LOOK_TIME_MAX);
     ports::find_buses(&mut monitor, [region_mib << 20, WORDS_BYTES])
 }
 
-/// Plugs a guest's region and words in, where there is room for them.
+/// Plugs a guest's region and words into buses that have room for them.
 ///
 /// # Errors
-/// Those of [`find_buses`] and of [`plug_into`].
+/// The errors of [`find_buses`] and of [`plug_into`].
 pub fn plug(monitor: &mut dyn Monitor, memory: &GuestMemory) -> Result<Plugged, VmError> {
     let buses = find_buses(monitor, memory.region_bytes() >> 20)?;
     plug_into(monitor, buses, memory)
@@ -103,11 +104,11 @@ pub fn plug(monitor: &mut dyn Monitor, memory: &GuestMemory) -> Result<Plugged, 
 
 /// Plugs a guest's region and words into these buses.
 ///
-/// If a step fails, the steps before it are undone. Where the guest must release the region for that and
-/// does not within [`TAKE_BACK_TIME_MAX`], it stays, and [`find_plugged`] finds it.
+/// If a step fails, the steps before it are undone. If the guest must release the region for that and does not within
+/// [`TAKE_BACK_TIME_MAX`], the region stays, and [`find_plugged`] finds it.
 ///
 /// # Errors
-/// [`VmError::Refused`], and those of the monitor.
+/// [`VmError::Refused`], and errors of the monitor.
 pub fn plug_into(
     monitor: &mut dyn Monitor,
     buses: Buses,
@@ -128,14 +129,15 @@ pub fn plug_into(
     match result {
         Ok(()) => Ok(plugged),
         Err(error) => {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = unplug(monitor, &mut plugged, TAKE_BACK_TIME_MAX);
             Err(error)
         }
     }
 }
 
-/// Adds a memory object and its device. `plugged` has them before QEMU does: after a time-out they may be there.
+/// Adds a memory object and its device. They are added to `plugged` before QEMU creates them: after a time-out they may
+/// exist.
 fn add(
     monitor: &mut dyn Monitor,
     plugged: &mut Plugged,
@@ -149,8 +151,8 @@ fn add(
         device["bus"] = bus.into();
     }
     plugged.parts.push(Part { id: id.clone(), has_device: false });
-    // A memory-backend-file opens its file by itself and knows no descriptor sets (/dev/fdset): a descriptor of QEMU's
-    // is opened again by its number, and then given back.
+    // A memory-backend-file opens its file itself and cannot use descriptor sets (/dev/fdset). So it opens a descriptor
+    // of QEMU by its number in /proc, and the descriptor is then removed.
     let given = json!({"opaque": id});
     let given = monitor.execute_with("add-fd", given, Some(memory), QMP_COMMAND_TIME_MAX)?;
     let number = |key| given.get(key).and_then(Value::as_u64);
@@ -168,13 +170,12 @@ fn add(
     Ok(())
 }
 
-/// Asks the guest to release the devices, again each second, and takes the memory back once it has, within the limit.
-/// `plugged` keeps the remaining devices, to be tried again. QEMU closes the files a moment later, in a thread of its
-/// own.
+/// Asks the guest to release the devices, once a second, and removes their memory after that, within `limit`. `plugged`
+/// keeps the remaining devices, for another attempt. QEMU closes the files a moment later, in a thread of its own.
 ///
 /// # Errors
-/// [`VmError::NotReleased`] where the guest has not answered, [`VmError::StillHeld`] where QEMU has not let go of the
-/// memory, and those of the monitor.
+/// [`VmError::NotReleased`] if the guest has not released the devices, [`VmError::StillHeld`] if QEMU has not released
+/// the memory, and errors of the monitor.
 pub fn unplug(
     monitor: &mut dyn Monitor,
     plugged: &mut Plugged,
@@ -209,11 +210,11 @@ pub fn unplug(
     }
 }
 
-/// Asks the guest to release the devices that are still there, once; gives QEMU's refusal, if there was one. For who
-/// cannot wait, with [`Plugged::remove_deleted`] and [`take_back`]; [`unplug`] is all three.
+/// Asks the guest once to release the devices that still exist. Returns QEMU's refusal, if there was one. For callers
+/// that cannot wait, together with [`Plugged::remove_deleted`] and [`take_back`]; [`unplug`] does all three.
 ///
 /// # Errors
-/// Those of the monitor.
+/// Errors of the monitor.
 pub fn ask(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<Option<VmError>, VmError> {
     let mut refusal = None;
     for part in plugged.parts.iter_mut().filter(|part| part.has_device) {
@@ -227,10 +228,10 @@ pub fn ask(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<Option<Vm
     Ok(refusal)
 }
 
-/// Takes back the memory of devices that are gone. Afterwards [`Plugged::is_gone`] says whether anything is left.
+/// Removes the memory of devices that are gone. After that, [`Plugged::is_gone`] tells whether anything is left.
 ///
 /// # Errors
-/// [`VmError::Refused`] as long as QEMU has not let go of it, and those of the monitor.
+/// [`VmError::Refused`] as long as QEMU has not released the memory, and errors of the monitor.
 pub fn take_back(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<(), VmError> {
     if plugged.devices().count() == plugged.parts.len() {
         return Ok(());
@@ -238,7 +239,7 @@ pub fn take_back(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<(),
     delete_objects(monitor, plugged)
 }
 
-/// Waits until QEMU says that all devices are gone, or the limit has passed.
+/// Waits until QEMU has reported that all devices are gone, at most `limit`.
 fn await_deleted(
     monitor: &mut dyn Monitor,
     plugged: &mut Plugged,
@@ -258,7 +259,7 @@ fn await_deleted(
     Ok(())
 }
 
-/// Deletes the memory objects of devices that are gone, and forgets those that are not there.
+/// Deletes the memory objects of devices that are gone, and removes objects that do not exist from the list.
 fn delete_objects(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<(), VmError> {
     let objects = list(monitor, "/objects")?;
     plugged
@@ -275,23 +276,24 @@ fn delete_objects(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<()
     result
 }
 
-/// Devices and memory objects of this kind that QEMU has, by number: a killed daemon left them. To be
-/// unplugged: nobody has their memory any more. Of more than [`PLUGGED_MAX`], those with the largest numbers.
+/// Returns the devices and memory objects of this kind in QEMU, by number. A killed daemon has left them. They should
+/// be unplugged: no process has their memory any more. Of more than [`PLUGGED_MAX`], only those with the largest
+/// numbers are returned.
 ///
 /// # Errors
-/// Those of the monitor.
+/// Errors of the monitor.
 pub fn find_plugged(monitor: &mut dyn Monitor) -> Result<Vec<Plugged>, VmError> {
     let found = find_parts(monitor)?;
     let too_many = found.len().saturating_sub(PLUGGED_MAX);
     let found = found.into_iter().skip(too_many).map(|(number, mut parts)| {
-        // The region comes before the words, as `plug` has them.
+        // The region comes before the words, as in `plug_into`.
         parts.sort_by(|a, b| a.id.cmp(&b.id));
         Plugged { number, parts }
     });
     Ok(found.collect())
 }
 
-/// All of them, as many as fit into QEMU's longest message.
+/// Returns all of them: as many as fit into QEMU's longest message.
 fn find_parts(monitor: &mut dyn Monitor) -> Result<BTreeMap<u64, Vec<Part>>, VmError> {
     let devices = list(monitor, "/machine/peripheral")?;
     let objects = list(monitor, "/objects")?;
@@ -308,11 +310,11 @@ fn find_parts(monitor: &mut dyn Monitor) -> Result<BTreeMap<u64, Vec<Part>>, VmE
     Ok(found)
 }
 
-/// QEMU's id of the virtio-serial port of this name, if it has one: by that it tells of the guest's opening and closing
-/// it (`VSERPORT_CHANGE`). [`VIRTIO_PORTS_MAX`] are looked at.
+/// Returns QEMU's id of the virtio-serial port with this name, if there is one. The event `VSERPORT_CHANGE` has this id
+/// when the guest opens or closes the port. At most [`VIRTIO_PORTS_MAX`] ports are checked.
 ///
 /// # Errors
-/// Those of the monitor.
+/// Errors of the monitor.
 pub fn find_port(monitor: &mut dyn Monitor, name: &str) -> Result<Option<String>, VmError> {
     let ports = list(monitor, "/machine/peripheral")?.into_iter();
     let ports = ports.filter(|device| device.kind == "child<virtserialport>");
@@ -325,11 +327,11 @@ pub fn find_port(monitor: &mut dyn Monitor, name: &str) -> Result<Option<String>
     Ok(None)
 }
 
-/// Whether a program in the guest has the virtio-serial port of this id open, as the last `VSERPORT_CHANGE` has said;
-/// `None` where QEMU does not say it.
+/// Tells whether a program in the guest has the virtio-serial port with this id open, which is also what the last
+/// `VSERPORT_CHANGE` has reported; `None` if QEMU does not tell.
 ///
 /// # Errors
-/// Those of the monitor.
+/// Errors of the monitor.
 pub fn is_port_open(monitor: &mut dyn Monitor, id: &str) -> Result<Option<bool>, VmError> {
     let Some(chardev) = qom::get(monitor, &path_of(id), "chardev")? else { return Ok(None) };
     let all = command(monitor, "query-chardev", json!({}))?;
@@ -338,15 +340,15 @@ pub fn is_port_open(monitor: &mut dyn Monitor, id: &str) -> Result<Option<bool>,
     Ok(own.and_then(|one| one.get("frontend-open")).and_then(Value::as_bool))
 }
 
-/// The object of a device that has an id.
+/// Returns the path of the object of a device that has an id.
 fn path_of(id: &str) -> String {
     format!("/machine/peripheral/{id}")
 }
 
-/// Whether the machine does not run: it is paused, or waits for another machine's memory.
+/// Tells whether the machine does not run: it is paused, or waits for an incoming migration.
 ///
 /// # Errors
-/// Those of the monitor.
+/// Errors of the monitor.
 pub fn is_paused(monitor: &mut dyn Monitor) -> Result<bool, VmError> {
     let status = command(monitor, "query-status", json!({}))?;
     Ok(status.get("running") == Some(&Value::Bool(false)))
@@ -354,18 +356,19 @@ pub fn is_paused(monitor: &mut dyn Monitor) -> Result<bool, VmError> {
 
 fn number_of(id: &str) -> Option<u64> {
     let number = id.strip_prefix(REGION_ID).or_else(|| id.strip_prefix(WORDS_ID))?;
-    // No sign, no leading zeros: only what this crate has written itself.
+    // No sign and no leading zeros: only numbers as this crate writes them.
     number.parse().ok().filter(|n: &u64| n.to_string() == number)
 }
 
-/// A number that nothing there has, and that this process has not used for any machine. It does not follow on the
-/// largest that is there: that one is QEMU's to tell, and a hostile QEMU would use up the numbers of other machines.
+/// Returns a number that no device or object has, and that this process has not used for any machine. It is not derived
+/// from the largest existing number: QEMU reports that one, and a hostile QEMU could use up the numbers of other
+/// machines.
 fn fresh_number(monitor: &mut dyn Monitor) -> Result<u64, VmError> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let taken = find_parts(monitor)?;
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // As often as the machine has such devices and objects at most.
+        // The loop ends: the machine has only a limited number of such devices and objects.
         if !taken.contains_key(&number) {
             return Ok(number);
         }

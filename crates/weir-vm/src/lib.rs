@@ -1,16 +1,16 @@
 //! The host's side of a virtual machine's feeds: the memory that the guest maps, and QEMU, which plugs it in.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`memory`] | the region and the words of a guest (`weir-region`) as memory that QEMU maps |
 //! | [`qmp`] | QEMU's monitor: commands, answers, events |
-//! | [`hotplug`] | both as `ivshmem-plain` devices, plugged in and unplugged |
-//! | [`libvirt`] | the same monitor, of a domain of libvirt's |
-//! | [`error`] | what can go wrong |
+//! | [`hotplug`] | plugs both in as `ivshmem-plain` devices, and unplugs them |
+//! | [`libvirt`] | the monitor of a libvirt domain |
+//! | [`error`] | the errors |
 //! | [`limits`] | limits of this crate |
 //!
-//! QEMU and the guest are not trusted. Whatever they answer, and whatever they do to the words, costs this process a
-//! bounded time and memory. QEMU can only read the region, because of its seals.
+//! QEMU and the guest are not trusted. Their answers, and their changes of the words, can cost this process only a
+//! limited amount of time and memory. QEMU can only read the region, because of its seals.
 
 pub mod error;
 pub mod hotplug;

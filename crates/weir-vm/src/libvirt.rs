@@ -1,10 +1,10 @@
-//! The monitor of a domain of libvirt's, by libvirt's own client, `virsh`.
+//! The monitor of a libvirt domain, by libvirt's own client, `virsh`.
 //!
-//! A child and not libvirt's library: a static binary cannot load that, and the input and output of a child are bounded
-//! like anything else from outside. Each command is a `virsh qemu-monitor-command`; events are the lines of a
-//! `virsh qemu-monitor-event --loop` that is started before the first command, and ended with the [`Virsh`]. It says
-//! nothing when it has connected to libvirt, so events of the first moments, on a busy host of some 100 ms, may be
-//! missed: who needs them has to ask for the state again a while later.
+//! A child process is used and not libvirt's library: a static binary cannot load the library, and the input and output
+//! of a child can be limited like other data from outside. Each command is a `virsh qemu-monitor-command`. Events are
+//! the lines of a `virsh qemu-monitor-event --loop`, which is started before the first command and ended together with
+//! the [`Virsh`]. It does not report when it has connected to libvirt, so the first events may be missed, on a busy
+//! host for some 100 ms. A caller that needs them must read the state again a while later.
 //!
 //! Source: virsh(1), of libvirt 8.5 and later (`--pass-fds`, `--xpath`).
 
@@ -25,10 +25,10 @@ pub use child::VirshOutput;
 use child::{EventChild, run};
 use output::{answer, attribute, event};
 
-/// Address of the system's libvirt.
+/// The address of the system's libvirt.
 pub const SYSTEM_URI: &str = "qemu:///system";
 
-/// A domain.
+/// A libvirt domain.
 #[derive(Clone, Debug)]
 pub struct Domain {
     virsh: PathBuf,
@@ -37,26 +37,26 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// The domain of this name, UUID or number, of the libvirt at `uri`, or of the system's.
+    /// Names a domain by its name, UUID or number, in the libvirt at `uri`; `None`: the system's.
     #[must_use]
     pub fn new(uri: Option<&str>, name: &str) -> Domain {
         let uri = uri.unwrap_or(SYSTEM_URI).to_owned();
         Domain { virsh: "virsh".into(), uri, name: name.to_owned() }
     }
 
-    /// Another program that speaks as virsh does.
+    /// Uses another program in place of virsh, with the same command line.
     #[must_use]
     pub fn by(self, virsh: PathBuf) -> Domain {
         Domain { virsh, ..self }
     }
 
-    /// Its name, UUID or number.
+    /// Returns the name, UUID or number of the domain.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs `virsh --quiet --connect URI ARGUMENTS` with an empty standard input, in the language C.
+    /// Runs `virsh --quiet --connect URI ARGUMENTS` with an empty standard input, in the locale C.
     ///
     /// # Errors
     /// [`VmError::NoVirsh`]; [`VmError::TimeOut`] after `limit`, which names `command`;
@@ -71,10 +71,10 @@ impl Domain {
         run(&mut self.command(arguments, None)?, limit, command)
     }
 
-    /// Whether it has a QEMU, paused or not.
+    /// Tells whether the domain has a QEMU, paused or not.
     ///
     /// # Errors
-    /// [`VmError::NotRunning`] if libvirt does not know it, or what virsh says.
+    /// [`VmError::NotRunning`] if libvirt does not know the domain, or the error of virsh.
     pub fn has_qemu(&self) -> Result<bool, VmError> {
         let said = self.run("domstate", &["domstate", &self.name], VIRSH_TIME_MAX)?;
         if !said.is_success {
@@ -83,10 +83,10 @@ impl Domain {
         Ok(!["shut off", "crashed"].contains(&said.output.trim()))
     }
 
-    /// The socket of the channel whose target has this name.
+    /// Returns the path of the socket of the channel whose target has this name.
     ///
     /// # Errors
-    /// [`VmError::NotRunning`], [`VmError::NoChannel`], or what virsh says.
+    /// [`VmError::NotRunning`], [`VmError::NoChannel`], or the error of virsh.
     pub fn channel(&self, target: &str) -> Result<PathBuf, VmError> {
         let xpath = format!("//channel[target/@name='{target}']/source/@path");
         let arguments = ["dumpxml", &self.name, "--xpath", &xpath];
@@ -101,12 +101,13 @@ impl Domain {
         })
     }
 
-    /// Its monitor.
+    /// Connects to the domain's monitor.
     ///
     /// # Errors
-    /// [`VmError::NotRunning`], [`VmError::NoVirsh`], or what virsh says.
+    /// [`VmError::NotRunning`], [`VmError::NoVirsh`], or the error of virsh.
     pub fn connect(&self) -> Result<Virsh, VmError> {
-        // One that is off is looked for again and again: that takes one process, not three.
+        // A domain that is off is looked for repeatedly. This check takes one process; without it, three would be
+        // needed.
         if !self.has_qemu()? {
             let (domain, text) = (self.name.clone(), "it is shut off".to_owned());
             return Err(VmError::NotRunning { domain, text });
@@ -131,7 +132,7 @@ impl Domain {
         Ok(virsh)
     }
 
-    /// A virsh with these arguments, and a descriptor as its standard input.
+    /// Returns a command line of virsh with these arguments, and a descriptor as its standard input.
     fn command(
         &self,
         arguments: &[&str],
@@ -139,7 +140,7 @@ impl Domain {
     ) -> Result<std::process::Command, VmError> {
         let mut command = std::process::Command::new(&self.virsh);
         command.args(["--quiet", "--connect", &self.uri]).args(arguments);
-        // Its error messages are parsed.
+        // The error messages are parsed, so they must not be translated.
         command.env("LC_ALL", "C");
         match input {
             None => command.stdin(std::process::Stdio::null()),
@@ -161,7 +162,7 @@ impl Domain {
     }
 }
 
-/// A monitor by virsh.
+/// A connection to QEMU's monitor through virsh.
 #[derive(Debug)]
 pub struct Virsh {
     domain: Domain,
@@ -172,7 +173,7 @@ pub struct Virsh {
 }
 
 impl Virsh {
-    /// Reads a part of the output of the child that gets events.
+    /// Reads a part of the output of the child that reports events.
     fn fill(&mut self) -> Result<(), VmError> {
         let is_over = self.events.read(&mut self.lines)?;
         while let Some(line) = self.lines.next() {
@@ -208,7 +209,7 @@ impl Monitor for Virsh {
         let text = json!({"execute": command, "arguments": arguments}).to_string();
         let mut all = vec!["qemu-monitor-command", &self.domain.name];
         if descriptor.is_some() {
-            // Its standard input: no other child gets that by accident.
+            // The descriptor is the child's standard input, so no other child can inherit it by accident.
             all.extend(["--pass-fds", "0"]);
         }
         all.push(&text);

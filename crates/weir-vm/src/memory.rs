@@ -1,16 +1,18 @@
-//! The memory that a guest maps: two memfds that QEMU gives it as devices.
+//! The memory that a guest maps: two memfds, which QEMU gives the guest as devices.
 //!
-//! | memory | seals | mode | what it holds |
+//! | memory | seals | mode | contents |
 //! |---|---|---|---|
 //! | region | `SHRINK`, `GROW`, `FUTURE_WRITE` | 0444 | header, then the rings of the guest's feeds |
 //! | words | `SHRINK`, `GROW` | 0666 | header, then the guest's thresholds and positions |
 //!
-//! They have no names, so only processes that are given a descriptor reach them: the guest's own QEMU, which opens it
-//! again by its number in `/proc/self/fd`, whatever user it runs as; hence the modes. The seals hold for root as well:
-//! nobody writes the region but by the mapping that is here, and nobody cuts either short.
+//! The memfds have no names, so only processes that get a descriptor can access them: the guest's own QEMU, which opens
+//! the descriptor again by its number in `/proc/self/fd`, whatever user it runs as. The modes are needed for that. The
+//! seals also bind root: nobody can write the region except by the mapping in this process, and nobody can truncate
+//! either memfd.
 //!
-//! All pages are there from the start: neither this process, nor QEMU, nor the guest can touch one that cannot be had.
-//! The words are never mapped here: QEMU can take pages out of them. They are read with `pread`.
+//! All pages are allocated from the start: so neither this process, nor QEMU, nor the guest can access a page for which
+//! there is no memory. The words are never mapped in this process, because QEMU can remove pages from them. They are
+//! read with `pread`.
 
 mod taken;
 
@@ -32,12 +34,12 @@ use crate::error::VmError;
 pub use taken::TakenRing;
 use taken::{Book, Lease};
 
-/// QEMU reads.
+/// QEMU may read.
 const REGION_MODE: u32 = 0o444;
-/// QEMU reads and writes.
+/// QEMU may read and write.
 const WORDS_MODE: u32 = 0o666;
 
-/// The region and the words of one guest. Rings that are still held when it is dropped stay mapped.
+/// The region and the words of one guest. Rings that are still held when this value is dropped stay mapped.
 #[derive(Debug)]
 pub struct GuestMemory {
     region: Arc<Mapping>,
@@ -49,7 +51,7 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// Makes both, with all their pages and a fresh token: the region of such pages.
+    /// Creates both, with all their pages and a new token. `pages` is the kind of the region's pages.
     ///
     /// # Errors
     /// [`VmError::RegionSize`], [`VmError::NoMemory`], [`VmError::Words`] or [`VmError::Random`].
@@ -74,53 +76,55 @@ impl GuestMemory {
         Ok(GuestMemory { region: Arc::new(region), region_bytes, words, token, page_bytes, book })
     }
 
-    /// The number by which the guest tells this memory from other, and from that of an earlier daemon.
+    /// Returns the token by which the guest can tell this memory from other memory, such as that of an earlier daemon.
     #[must_use]
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// The region, for QEMU.
+    /// Returns the descriptor of the region, for QEMU.
     #[must_use]
     pub fn region_fd(&self) -> BorrowedFd<'_> {
         self.region.as_fd()
     }
 
-    /// The words, for QEMU.
+    /// Returns the descriptor of the words, for QEMU.
     #[must_use]
     pub fn words_fd(&self) -> BorrowedFd<'_> {
         self.words.as_fd()
     }
 
-    /// Bytes of the region, a power of two.
+    /// Returns the size of the region in bytes, a power of two.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.region_bytes
     }
 
-    /// Bytes of the words.
+    /// Returns the size of the words in bytes.
     #[must_use]
     pub fn words_bytes(&self) -> u64 {
         WORDS_BYTES
     }
 
-    /// Bytes of the region that rings have.
+    /// Returns the number of the region's bytes that rings use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         taken::lock(&self.book).used_bytes()
     }
 
-    /// Rings that have a place, those included that only a writer or a reader still holds.
+    /// Returns the number of rings in the region, including those that only a writer or a reader still holds.
     #[must_use]
     pub fn rings(&self) -> usize {
         taken::lock(&self.book).rings()
     }
 
-    /// Makes a ring in the region. Its memory is zeroed by stores and not by punching a hole: the pages stay, so
-    /// neither this process nor QEMU can meet one that is missing, and all of them are mapped before the first frame.
+    /// Creates a ring in the region. Its memory is zeroed by stores and not by punching a hole: so the pages stay
+    /// allocated, neither this process nor QEMU can access a missing page, and all pages are mapped before the first
+    /// frame.
     ///
     /// # Errors
-    /// [`VmError::NoPlace`] with numbers where the region is too full, [`VmError::Ring`] for an impossible spec.
+    /// [`VmError::NoPlace`] if the region is too full; the error has the sizes. [`VmError::Ring`] for an impossible
+    /// spec.
     ///
     /// # Panics
     /// If the spec has no interface.
@@ -138,8 +142,8 @@ impl GuestMemory {
         Ok(TakenRing::new(Ring::new(memory, geometry)?, lease))
     }
 
-    /// The ordinal at which somebody in the guest wants to be woken for the feed of this slot; [`AWAKE`] where nobody
-    /// sleeps. It comes from the guest, and may be anything.
+    /// Returns the ordinal at which a reader in the guest wants to be woken for the feed of this slot; [`AWAKE`] if no
+    /// reader sleeps. The guest writes this word, so it may have any value.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -148,8 +152,8 @@ impl GuestMemory {
         read_word(&self.words, threshold_at(slot)).unwrap_or(AWAKE)
     }
 
-    /// The ordinal that the slowest reader in the guest takes next, as the guest reports it; `None` where
-    /// it cannot be read.
+    /// Returns the ordinal of the frame that the slowest reader in the guest reads next, as the guest reports it;
+    /// `None` if the word cannot be read.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -158,8 +162,8 @@ impl GuestMemory {
         read_word(&self.words, position_at(slot))
     }
 
-    /// Removes data that the last feed of this slot left in its line. Only for better figures, so a failure
-    /// makes no difference: the guest can write the same at any time.
+    /// Resets the line of this slot, in which the last feed has left values. This only improves the reported lag, so an
+    /// error is ignored: the guest can write such values at any time.
     fn reset_line(&self, slot: u32) {
         let mut line = [0; 16];
         line[..8].copy_from_slice(&AWAKE.to_le_bytes());
@@ -180,13 +184,13 @@ fn fresh_token() -> Result<Token, VmError> {
     let flags = rustix::rand::GetRandomFlags::empty();
     match retry_on_intr(|| rustix::rand::getrandom(&mut bytes, flags)) {
         Ok(16) => Ok(Token(bytes)),
-        // The kernel gives up to 256 bytes whole (getrandom(2)).
+        // The kernel returns up to 256 bytes completely (getrandom(2)).
         Ok(_) => Err(VmError::Random { source: Errno::IO.into() }),
         Err(errno) => Err(VmError::Random { source: errno.into() }),
     }
 }
 
-/// The words: a header, and for each slot a line in which nobody sleeps.
+/// Creates the words: a header, and a line for each slot, in which no reader sleeps.
 fn create_words(token: Token) -> Result<File, VmError> {
     let failed = |doing| move |source| VmError::Words { doing, source };
     let mut page = vec![0; WORDS_BYTES as usize];
@@ -210,7 +214,7 @@ fn create_words(token: Token) -> Result<File, VmError> {
     Ok(words)
 }
 
-/// A word of the guest's; `None` if it cannot be read.
+/// Reads one of the guest's words; `None` if it cannot be read.
 fn read_word(file: &File, at: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     let read = retry_on_intr(|| rustix::io::pread(file, &mut bytes, at));

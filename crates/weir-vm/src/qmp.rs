@@ -1,8 +1,9 @@
 //! QEMU's monitor (QMP) over a Unix socket.
 //!
-//! The protocol is small: a line of JSON each for the greeting, commands, answers and events. The other end needs care:
-//! it may be stopped, may not be QEMU, or may have been taken over by its guest. So every call has a time limit,
-//! messages and untaken events have limits of size, and after anything that is not QMP the connection is used no more.
+//! The protocol is small: the greeting, commands, answers and events are each one line of JSON. The other end is not
+//! trusted: it may be stopped, may not be QEMU, or may be controlled by its guest. So every call has a time limit, the
+//! sizes of messages and of queued events are limited, and a connection on which anything that is not QMP has come is
+//! not used any more.
 //!
 //! Source: QEMU, docs/interop/qmp-spec.rst.
 
@@ -37,13 +38,13 @@ pub use monitor::Monitor;
 pub struct Qmp {
     socket: OwnedFd,
     lines: Lines,
-    /// With the bytes of its message.
+    /// The events that were not taken yet, each with the length of its message in bytes.
     events: VecDeque<(usize, Event)>,
     events_bytes: usize,
     lost_events: u64,
     next_id: u64,
     version: String,
-    /// Half a command was sent, or something came that is not QMP: later bytes have no meaning.
+    /// A part of a command was sent, or bytes have come that are not QMP: the meaning of later bytes is not known.
     is_broken: bool,
 }
 
@@ -51,11 +52,11 @@ impl Qmp {
     /// Connects to the socket of a `-qmp unix:PATH,server=on,wait=off` option.
     ///
     /// # Errors
-    /// [`VmError::Connect`], [`VmError::NotConnected`]; [`VmError::MonitorBusy`] if another program is connected; those
-    /// of [`negotiate`](Qmp::negotiate).
+    /// [`VmError::Connect`], [`VmError::NotConnected`]; [`VmError::MonitorBusy`] if another program is connected; the
+    /// errors of [`negotiate`](Qmp::negotiate).
     pub fn connect(path: &Path, limit: Duration) -> Result<Qmp, VmError> {
         let failed = |errno: Errno| match errno {
-            // All places in the queue are taken; a socket that waits would wait for ever.
+            // The queue of connections is full. A blocking socket would wait forever.
             Errno::AGAIN => VmError::MonitorBusy { path: path.to_owned() },
             errno => VmError::not_connected(path, errno.into()),
         };
@@ -72,7 +73,7 @@ impl Qmp {
         })
     }
 
-    /// Takes a connected stream socket, reads QEMU's greeting and enters its command mode, within the limit.
+    /// Takes a connected stream socket, reads QEMU's greeting, and enters the command mode, within `limit`.
     ///
     /// # Errors
     /// [`VmError::Protocol`], [`VmError::TimeOut`], [`VmError::Closed`], [`VmError::Socket`], [`VmError::Refused`].
@@ -98,13 +99,13 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Events that had to go because nobody took them.
+    /// Returns the number of events that were discarded because too many had not been taken.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.lost_events
     }
 
-    /// The oldest event; `None` if none has come within the limit, which may be zero.
+    /// Returns the oldest event; `None` if none has come within `limit`, which may be zero.
     ///
     /// # Errors
     /// As [`Monitor::wait_event`].
@@ -112,7 +113,7 @@ impl Qmp {
         self.wait_event(limit, &mut |_| true)
     }
 
-    /// Sends one line whole, with the descriptor beside its first byte, or breaks the connection.
+    /// Sends a complete line, with the descriptor attached to its first byte. If that fails, the connection is broken.
     fn send(
         &mut self,
         call: &Call,
@@ -146,14 +147,14 @@ impl Qmp {
         Ok(())
     }
 
-    /// The next message that is no event; `None` if none is whole at the limit.
+    /// Returns the next message that is not an event; `None` if none is complete within the limit.
     fn receive(&mut self, call: &Call) -> Result<Option<Message>, VmError> {
         loop {
             while let Some(message) = self.next_buffered()? {
                 if message.is_some() {
                     return Ok(message);
                 }
-                // An endless stream of events ends here, too.
+                // Checked after each event, so that an endless stream of events does not extend the wait.
                 if call.left().is_zero() {
                     return Ok(None);
                 }
@@ -164,9 +165,9 @@ impl Qmp {
         }
     }
 
-    /// Takes the next line of those that have come: `Some(None)` was an event, which is queued, or empty.
+    /// Takes the next of the received lines. `Some(None)`: the line was an event, which is queued now, or was empty.
     fn next_buffered(&mut self) -> Result<Option<Option<Message>>, VmError> {
-        // Bytes after something that is not QMP have no meaning.
+        // After bytes that are not QMP, the meaning of later bytes is not known.
         let Some(line) = self.lines.next().filter(|_| !self.is_broken) else {
             return if self.lines.is_too_long() {
                 Err(self.broken("a message that is too long"))
@@ -187,7 +188,7 @@ impl Qmp {
         }
     }
 
-    /// Reads what has come, or waits for it; whether the limit has not passed.
+    /// Reads the available bytes, or waits for some. Returns false if the limit is over.
     fn fill(&mut self, call: &Call) -> Result<bool, VmError> {
         let mut buffer = [0u8; 16 << 10];
         match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -205,7 +206,7 @@ impl Qmp {
         }
     }
 
-    /// Whether the socket is ready for it before the limit.
+    /// Waits until the socket is ready. Returns false if the limit is over before that.
     fn wait_for(&self, ready: PollFlags, call: &Call) -> Result<bool, VmError> {
         loop {
             let left = call.left();
@@ -271,7 +272,7 @@ impl Monitor for Qmp {
         self.send(&call, line.as_bytes(), descriptor)?;
         loop {
             match self.receive(&call)? {
-                // One that nobody waited for any more.
+                // The answer to an earlier command, whose wait was given up.
                 Some(message) if message.id().is_some_and(|answered| answered < id) => {}
                 Some(Message::Return { id: answered, value }) if answered == id => {
                     return Ok(value);
@@ -295,10 +296,10 @@ impl Monitor for Qmp {
         let call = Call { command: EVENTS, start: Instant::now(), limit };
         let mut has_looked = false;
         loop {
-            // First the events that came with the answer to a command: for them, the socket does not get
-            // readable again.
+            // First come the events that were received together with the answer to a command: for them, the socket does
+            // not become readable again.
             while let Some(message) = self.next_buffered()? {
-                // The answer to a command that nobody waited for any more.
+                // The answer to an earlier command, whose wait was given up.
                 let is_late = |message: Message| message.id().is_some_and(|id| id < self.next_id);
                 if !message.is_none_or(is_late) {
                     return Err(self.broken("an answer to no command"));
@@ -318,8 +319,9 @@ impl Monitor for Qmp {
 }
 
 impl AsFd for Qmp {
-    /// For a loop that waits on several descriptors: readable when more has come. Events that came beside answers are
-    /// queued here already: ask [`next_event`](Qmp::next_event) until it has none before you wait.
+    /// Returns the socket, for a loop that waits for several descriptors: it is readable when more data has come.
+    /// Events that came together with answers are queued already: so call [`next_event`](Qmp::next_event) until it
+    /// returns none, and then wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

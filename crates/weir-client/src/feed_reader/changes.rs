@@ -1,4 +1,4 @@
-//! Another filter, or block list, while frames are read.
+//! Changes of the filter and the block list while frames are read.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ impl Reading {
     ) -> Result<(), ClientError> {
         let changed = change(&self.feed);
         self.pull.look_at_changes();
-        // The daemon had moved it, and it is read there by now.
+        // The feed is open again: the change was made in the rings to which the daemon had moved it.
         if self.feed.ended().is_none() {
             (self.retry_at, self.has_heard) = (None, false);
         }
@@ -22,11 +22,12 @@ impl Reading {
 }
 
 impl FeedReader {
-    /// Sets another filter at the daemon from here on; empty takes all. If others read the same rings, the feed moves
-    /// to rings of its own: frames that come meanwhile and that both filters take may come twice.
+    /// Sets another filter at the daemon; an empty one takes all frames. If others read the same rings, the feed moves
+    /// to rings of its own. Frames that come during the move and that both filters take may come twice.
     ///
     /// # Errors
-    /// The daemon's error; nothing has changed then. A feed that is not open yet takes it at its opening.
+    /// The daemon's error; the filter has not changed then. A feed that is not open yet reports an invalid filter when
+    /// it is opened.
     pub fn set_filter(&mut self, filter: &str) -> Result<(), ClientError> {
         if self.is_open() {
             self.open()?;
@@ -38,10 +39,10 @@ impl FeedReader {
         Ok(())
     }
 
-    /// Blocks frames at the daemon by these entries, and unblocks others: first those that are removed.
+    /// Blocks frames at the daemon by the entries of `add`, and unblocks those of `remove`, which are removed first.
     ///
     /// # Errors
-    /// The daemon's error; of a long list a part may be in force then.
+    /// The daemon's error. Of a long list, a part may be in force then.
     pub fn block(&mut self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
         self.open()?;
         match &mut self.state {
@@ -50,10 +51,10 @@ impl FeedReader {
         }
     }
 
-    /// Blocks frames at the daemon by these entries for this time, and then no more.
+    /// Blocks frames at the daemon by these entries for `time`.
     ///
     /// # Errors
-    /// As [`block`](FeedReader::block), and a time that is too short or too long ([`limits`](crate::limits)).
+    /// As [`block`](FeedReader::block), or the time is too short or too long ([`limits`](crate::limits)).
     pub fn block_for(&mut self, add: &[String], time: Duration) -> Result<(), ClientError> {
         self.open()?;
         match &mut self.state {

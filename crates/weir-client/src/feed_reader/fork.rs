@@ -9,10 +9,11 @@ use crate::limits::LINES;
 use crate::statistics::Past;
 
 impl FeedReader {
-    /// In the child of a fork: nothing of the parent's is touched. Its connection has no thread here, and what both
-    /// sleep on is the parent's. Statistics begin anew with the child's own feed.
+    /// Connects again in the child of a fork, and changes nothing that belongs to the parent: the parent's connection
+    /// has no thread in the child, and its sleeper is shared with the parent. Statistics begin anew with the child's
+    /// own feed.
     pub(super) fn follow_fork(&mut self) -> Result<(), ClientError> {
-        // Both can fail; until then everything is the parent's, and the next call tries again.
+        // Both calls can fail. Until both have succeeded, the reader is unchanged, and the next call tries again.
         let (connection, sleeper) = (Connection::open(&self.socket)?, Sleeper::new(LINES)?);
         std::mem::forget(std::mem::replace(&mut self.connection, connection));
         self.pid = std::process::id();
@@ -26,15 +27,15 @@ impl FeedReader {
                 let mut feed = self.connection.open_feed(&self.asked)?;
                 let mut between = 0;
                 if feed.opened().key == key && feed.rings().len() == positions.len() {
-                    // The daemon counts from its `from` on, and this also reads frames that came
-                    // between.
+                    // The daemon counts frames from `from` on. This reader also reads the frames between the parent's
+                    // position and `from`.
                     let each = feed.opened().from.iter().zip(&positions);
                     let each = each.map(|(from, position)| from.saturating_sub(*position));
                     between = each.fold(0, u64::saturating_add);
                     feed.begin = positions;
                 }
                 self.begin(feed)?;
-                // How long those frames are nobody has counted.
+                // The lengths of those frames are not known, so their bytes are not counted.
                 let ledger = &mut self.past.ledger;
                 (ledger.offered, ledger.captured) = (between, between);
             }
@@ -43,12 +44,12 @@ impl FeedReader {
     }
 }
 
-/// A child of a fork drops nothing of its parent's.
+/// The child of a fork drops nothing that belongs to its parent.
 impl Drop for FeedReader {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             std::mem::forget(std::mem::replace(&mut self.state, State::Closed(None)));
-            // One more that is never dropped: so none ever ends the parent's connection.
+            // This leaks a reference, so the connection is never dropped here: that would end the parent's connection.
             std::mem::forget(self.connection.clone());
         }
     }

@@ -1,4 +1,4 @@
-//! Everything of a feed was read: it has ended, has moved, or its daemon has.
+//! The next step after everything of a feed was read: its end, or opening it again.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use crate::error::ClientError;
 use crate::limits::RETRY_EVERY;
 
 impl FeedReader {
-    /// Everything was read: the feed has ended, or is opened again.
+    /// Marks the feed as ended, or opens it again, after everything was read.
     pub(super) fn go_on(&mut self) -> Result<(), ClientError> {
         let State::Open(reading) = &mut self.state else { return Ok(()) };
         let ended = match reading.feed.ended() {
-            // The daemon that moved it has ended since, and with it the feed that it kept.
+            // The daemon that moved the feed has ended since, and has not kept the other rings.
             Some(EndReason::Moved) if self.connection.sources().is_err_and(|e| is_gone(&e)) => {
                 Some(EndReason::DaemonEnded)
             }
@@ -35,8 +35,8 @@ impl FeedReader {
         }
     }
 
-    /// Opens the feed again, at the same daemon or at its successor. One that is not there yet, is busy, or ends, is
-    /// tried again.
+    /// Opens the feed again, at the same daemon or at its successor. If the daemon is not there yet, is busy, or ends
+    /// meanwhile, a later call tries again.
     fn open_again(&mut self, has_daemon_ended: bool) -> Result<(), ClientError> {
         let State::Open(reading) = &mut self.state else { return Ok(()) };
         let ledger = reading.feed.ledger().unwrap_or_default();
@@ -66,12 +66,12 @@ impl FeedReader {
     }
 }
 
-/// There is no daemon now.
+/// Tells whether the error means that no daemon is there now.
 pub(super) fn is_gone(error: &ClientError) -> bool {
     matches!(error, ClientError::Plug(PlugError::Closed | PlugError::Os { .. }))
 }
 
-/// A daemon that is there says no, for good.
+/// Tells whether the daemon has refused for good.
 fn is_refused(error: &ClientError) -> bool {
     matches!(error, ClientError::Plug(PlugError::Refused(refused)) if refused.code != BUSY)
 }

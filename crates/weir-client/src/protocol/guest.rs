@@ -2,29 +2,29 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A guest: `capture.guests` gives a list of them.
+/// A guest: `capture.guests` returns a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
-    /// Its name in the daemon's file.
+    /// The guest's name in the daemon's file.
     pub name: String,
-    /// State of its connection to the daemon.
+    /// State of the guest's connection to the daemon.
     pub state: GuestState,
-    /// Why it is so, where that is a fault; with what to try.
+    /// The reason of the state if it is a fault, with advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The version of its QEMU, while its monitor answers.
+    /// The version of the guest's QEMU, while its monitor answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<String>,
-    /// A broker (`weir guest`) in it has a session.
+    /// A broker (`weir guest`) in the guest has a session.
     pub has_session: bool,
-    /// The sources that it may open, by the file that the daemon has in force.
+    /// The sources that the guest may open, by the file that is in force.
     #[serde(default)]
     pub sources: Vec<String>,
-    /// Its open feeds.
+    /// Number of the guest's open feeds.
     pub feeds: usize,
-    /// MiB of its region, whether or not that is plugged in.
+    /// Size of the guest's region in MiB, whether or not it is plugged in.
     pub region_mib: u64,
-    /// MiB of it that rings have.
+    /// MiB of the region that rings use.
     pub used_mib: u64,
 }
 
@@ -32,24 +32,24 @@ pub struct Guest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestState {
-    /// No machine answers.
+    /// No virtual machine answers.
     Absent,
-    /// A machine is there, and nothing is plugged in.
+    /// A machine is there, and no devices are plugged in.
     Ready,
     /// The devices are plugged in.
     Plugged,
-    /// The machine was asked to release its devices, and has not yet.
+    /// The machine was asked to release its devices, and has not released them yet.
     Leaving,
-    /// Kept without devices by `capture.guest_detach`.
+    /// `capture.guest_detach` has removed the devices, and prevents new feeds.
     Detached,
 }
 
-/// `capture.guest_detach`: closes the feeds of a guest and unplugs its devices; refused if the guest has not released
-/// them in time. It opens no feed until `capture.guest_attach`, or until its machine has ended.
+/// `capture.guest_detach`: closes the feeds of a guest and unplugs its devices. Refused if the guest does not release
+/// them in time. The guest cannot open feeds until `capture.guest_attach`, or until its machine has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestDetach {
-    /// Its name in the daemon's file.
+    /// The guest's name in the daemon's file.
     pub name: String,
     /// Longest wait for the guest to release the devices; default: 10 seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +60,6 @@ pub struct GuestDetach {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestAttach {
-    /// Its name in the daemon's file.
+    /// The guest's name in the daemon's file.
     pub name: String,
 }

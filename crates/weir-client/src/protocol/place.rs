@@ -1,4 +1,4 @@
-//! Places of rings that are only a part of their descriptor.
+//! Places of rings in larger memory: in a part of a descriptor, or in a region.
 
 use serde::{Deserialize, Serialize};
 use weir_region::Place;
@@ -6,19 +6,19 @@ use weir_region::Place;
 /// A part of a descriptor's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its first byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
 /// A place in the region that a guest shares with the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InRegion {
-    /// By which the guest finds its devices: 32 hexadecimal digits.
+    /// The token by which the guest finds its devices: 32 hexadecimal digits.
     pub token: String,
-    /// Bytes of the whole region.
+    /// Size of the whole region.
     pub region_bytes: u64,
-    /// Where in it.
+    /// The place in the region.
     pub place: Place,
 }

@@ -1,11 +1,11 @@
-//! Marks in a stream of bytes: one byte begins them, and is doubled up where it is data.
+//! Marks in a byte stream: a mark begins with the byte `ff`, and the data byte `ff` becomes two bytes.
 //!
-//! | bytes | mean |
+//! | bytes | meaning |
 //! |---|---|
 //! | `ff 00` | the byte `ff` |
 //! | `ff 01` and 16 hexadecimal digits | a reset with this number |
 //! | `ff 02` | a bell |
-//! | `ff` and anything else | nothing: the `ff` was the last byte of something that broke off |
+//! | `ff` and any other byte | nothing: the `ff` was the last byte of an item that broke off |
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ const MARK: u8 = 0xff;
 const DATA: u8 = 0;
 const RESET: u8 = 1;
 const BELL: u8 = 2;
-/// Digits of a number.
+/// Number of digits of a reset's number.
 const DIGITS: usize = 16;
 
 /// An item of a stream.
@@ -45,7 +45,7 @@ pub(super) fn bell(out: &mut Vec<u8>) {
     out.extend([MARK, BELL]);
 }
 
-/// Takes a stream byte by byte.
+/// Decodes a stream byte by byte.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     state: State,
@@ -56,16 +56,16 @@ pub(super) struct Decoder {
 enum State {
     #[default]
     Data,
-    /// Behind a mark's first byte.
+    /// After the first byte of a mark.
     Mark,
     /// In the number of a reset.
     Number,
 }
 
 impl Decoder {
-    /// The item that this byte completes.
+    /// Takes the next byte. Returns the item that this byte completes.
     pub(super) fn take(&mut self, byte: u8) -> Option<Item> {
-        // No number has this byte, and neither has what follows it anywhere: it begins a mark wherever it is.
+        // This byte always begins a mark: it is not a digit, and no mark has it as the second byte.
         if byte == MARK {
             self.state = State::Mark;
             return None;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long a session is waited for.
+/// The end of a wait for a session.
 pub(super) enum Wait<'a> {
     Limit(Instant),
-    /// Until this is readable.
+    /// The wait ends when this descriptor is readable.
     Until(BorrowedFd<'a>),
 }
 
@@ -25,7 +25,7 @@ impl Wait<'_> {
     }
 }
 
-/// Waits until one of these is ready, at most `limit`.
+/// Waits until one of the descriptors is ready, at most `limit`.
 pub(super) fn wait_for(
     asked: &[(BorrowedFd<'_>, PollFlags)],
     limit: Option<Duration>,
@@ -38,7 +38,8 @@ pub(super) fn wait_for(
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    // Nobody is at the other end who could read. A guest's port without its host says so at once, again and again.
+    // No reader is at the other end. A guest's port without its host reports this at once, so waiting again would be a
+    // busy loop.
     let is_lost = |(fd, (_, flags)): (&PollFd<'_>, &(_, PollFlags))| {
         flags.contains(PollFlags::OUT) && fd.revents().intersects(PollFlags::HUP | PollFlags::ERR)
     };

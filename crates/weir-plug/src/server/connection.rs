@@ -1,4 +1,4 @@
-//! One connection: its calls, in order, and the cleanup at its end.
+//! One connection: its calls, in order, and the cleanup at the end.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -19,8 +19,8 @@ use crate::peer::Peer;
 use crate::transport::Transport;
 use crate::wire::{self, Received};
 
-/// A connection's place among those of the server. It is free once nobody has it: neither the thread that reads from
-/// the peer, nor the one that writes queued messages to it.
+/// The place of a connection among those of the server. It becomes free when the last reference is dropped: by the
+/// thread that reads from the peer, or by the thread that writes the queued messages.
 pub(super) struct Placed {
     shared: Arc<Shared>,
     number: u64,
@@ -66,12 +66,12 @@ impl Connection {
         Connection { shared, peer, transport, has_said_hello: false, sessions, _placed: placed }
     }
 
-    /// Serves it to its end.
+    /// Serves the connection until it ends.
     pub(super) fn serve(mut self) {
         let hello_by = Instant::now() + PATIENCE_MAX;
         let mut pace = Pace::new(self.shared.limits.messages_per_second, Instant::now());
         loop {
-            // A peer that has said hello may be silent for ever.
+            // A peer that has sent `plug.hello` may be silent for any time.
             let limit =
                 (!self.has_said_hello).then(|| hello_by.saturating_duration_since(Instant::now()));
             if !self.transport.wait(limit).unwrap_or(false) {
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Carries out a request; `false` if the answer cannot be sent.
+    /// Carries out a request. Returns `false` if the answer cannot be sent.
     fn take(&mut self, message: Message, fds: Vec<OwnedFd>) -> bool {
         match message {
             Message::Request { id, method, params } => {
@@ -121,7 +121,7 @@ impl Connection {
                 let _ = self.carry_out(&method, params, fds);
                 true
             }
-            // Nothing is asked of clients.
+            // A server sends no requests, so a response is ignored.
             Message::Response { .. } => true,
         }
     }
@@ -158,7 +158,7 @@ impl Connection {
         session.call(method, params, fds)
     }
 
-    /// `plug.hello`: the version that is spoken from here on, and the applications.
+    /// Carries out `plug.hello`: returns the version for the following messages, and the applications.
     fn hello(&mut self, params: &Value) -> Result<Answer, RpcError> {
         let versions = params.get("versions").and_then(Value::as_array);
         let versions =

@@ -1,4 +1,4 @@
-//! Handles the answers to effects: updates the state of a source, and the commands that a failure affects.
+//! Handles the answers to effects. They change the state of a source, and a failure affects the running command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::words::{
 };
 
 impl<W: Wanted, E> Core<W, E> {
-    /// Takes the answer to the running effect of this source.
+    /// Handles the answer to the running effect of this source.
     pub(super) fn completed(&mut self, id: SourceId, completion: Completion<E>) {
         let source = self.source(id);
         match source.under_way.take().expect("an effect under way") {
@@ -36,7 +36,7 @@ impl<W: Wanted, E> Core<W, E> {
                 Completion::Missing(error)
                     if source.follows && matches!(effect, Effect::StartSource(_)) =>
                 {
-                    // Unless it has ended already, and that was reported.
+                    // Unless the source has ended already, and that was reported.
                     if source.end.is_none() {
                         source.end = Some(End::Vanished);
                         self.event(Event::Vanished(id, error));
@@ -47,9 +47,9 @@ impl<W: Wanted, E> Core<W, E> {
                 {
                     source.phase = Phase::Waiting;
                     let running = source.running.as_mut().expect("it is there");
-                    // Its subscriptions stay, without feeds.
+                    // The subscriptions stay, without feeds.
                     running.feeds = BTreeMap::new();
-                    // A further failure to come back is not reported again.
+                    // If the source was missing already, that is not reported again.
                     if matches!(running.op, Op::Open(Some(_))) {
                         self.event(Event::Missing(id, error));
                     }
@@ -63,7 +63,8 @@ impl<W: Wanted, E> Core<W, E> {
                     }
                     running.forward.clear();
                     if came_back {
-                        // No command has requested this effect, so there is nothing to answer or to record.
+                        // No command has requested this effect, so there is no command to answer and no change to
+                        // commit.
                         running.is_decided = true;
                         source.end = Some(End::ForGood);
                         return self.event(Event::Failed(id, error));
@@ -86,7 +87,7 @@ impl<W: Wanted, E> Core<W, E> {
                 source.feeds = feeds.into_iter().collect();
                 // The source is open, so a note that the interface has appeared is obsolete.
                 source.may_be_there = false;
-                // Each feed once, even if several of its subscriptions share it.
+                // Each feed is listed once, even if several of its subscriptions share it.
                 let mut readers: BTreeSet<(FeedId, ConsumerId)> = BTreeSet::new();
                 for (subscription, &feed) in &running.feeds {
                     let own = subscriptions[subscription].consumers.intersection(consumers);
@@ -128,7 +129,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// Handles the failure of an effect on which others of the same command do not depend.
+    /// Handles the failure of an effect if the other effects of the same command do not depend on it.
     fn failed_beside(&mut self, id: SourceId, effect: Effect<W>, error: E) {
         let Core { sources, subscriptions, .. } = self;
         let source = sources.get_mut(&id).expect("a source that is there");

@@ -1,4 +1,4 @@
-//! The progress of a source: one effect at a time, one command at a time.
+//! The progress of a source: it carries out one command at a time, and one effect at a time.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::words::{
 use super::{Core, Subscription};
 
 impl<W: Wanted, E> Core<W, E> {
-    /// Goes on with a source until an effect is running or there is nothing to do.
+    /// Goes on with a source until an effect is running or nothing is left to do.
     pub(super) fn advance(&mut self, id: SourceId) {
         while let Some(source) = self.sources.get_mut(&id) {
             if source.under_way.is_some() {
@@ -24,7 +24,7 @@ impl<W: Wanted, E> Core<W, E> {
                 && source.may_be_there
                 && self.subscriptions.values().any(|known| known.source == id)
             {
-                // Without a subscription the source is not opened, and waits for the next one.
+                // A source without subscriptions is not opened: it waits for the next subscription.
                 source.may_be_there = false;
                 source.queue.push_front(Op::Open(None));
                 self.begin(id);
@@ -69,7 +69,7 @@ impl<W: Wanted, E> Core<W, E> {
                 let known = &subscriptions[subscription];
                 let like = source.feeds.iter().find(|(_, wants)| wants.is_like(&known.wants));
                 let feed = match (known.feed, like) {
-                    // The source has come back meanwhile.
+                    // The source has come back since, and has a feed for this subscription.
                     (Some(feed), _) | (None, Some((&feed, _))) => feed,
                     (None, None) => {
                         let feed = fresh();
@@ -134,7 +134,7 @@ impl<W: Wanted, E> Core<W, E> {
         source.running = Some(running);
     }
 
-    /// Goes on with the present command: its next effect, its commit, its removals, its answer.
+    /// Goes on with the running command: its next effect, its commit, its removals, or its answer.
     fn go_on(&mut self, id: SourceId) {
         let source = self.sources.get_mut(&id).expect("a source that is there");
         let running = source.running.as_mut().expect("a command that is carried out");
@@ -157,7 +157,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.answer(running, id);
     }
 
-    /// Commits a command, or undoes what it has recorded.
+    /// Commits a command, or removes what a failed command has recorded.
     fn decide(&mut self, id: SourceId, running: &Running<W, E>) {
         let has_failed = running.failure.is_some();
         let Core { sources, subscriptions, outputs, .. } = self;
@@ -228,7 +228,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// The effect that removes a feed or a waker that no subscription needs, if there is one.
+    /// Returns the effect that removes a feed or a waker that no subscription needs, if there is one.
     fn unneeded(&self, id: SourceId) -> Option<Effect<W>> {
         let source = &self.sources[&id];
         let needed = self.needed(id);
@@ -241,7 +241,7 @@ impl<W: Wanted, E> Core<W, E> {
         feeds.next().map(|&feed| Effect::RemoveFeed(id, feed))
     }
 
-    /// The feeds that each consumer has to read.
+    /// Returns the feeds that each consumer must read.
     fn needed(&self, id: SourceId) -> BTreeSet<(ConsumerId, FeedId)> {
         let reads = |known: &Subscription<W>| {
             let feed = known.feed;
@@ -255,7 +255,8 @@ impl<W: Wanted, E> Core<W, E> {
         all.filter(|reader| !refused.contains(reader)).collect()
     }
 
-    /// Tells consumers about changes of the feeds that they read: first the feeds that join, then those that leave.
+    /// Tells consumers about changes of the feeds that they read: first the feeds that they join, then those that they
+    /// leave.
     pub(super) fn tell(&mut self, id: SourceId) {
         let needed = self.needed(id);
         let told = std::mem::replace(&mut self.source(id).told, needed.clone());
@@ -265,12 +266,12 @@ impl<W: Wanted, E> Core<W, E> {
         self.outputs.extend(left);
     }
 
-    /// Ends a source: nothing new is begun, and closing the source undoes work that was begun.
+    /// Ends a source: no further work is begun, and closing the source undoes work that was begun.
     fn end(&mut self, id: SourceId, end: End) {
         let is_open = self.source(id).phase == Phase::Open;
         if let Some(mut running) = self.source(id).running.take() {
-            // Nothing is left to do but to say so: a life that is over before it was told is told all the same, or
-            // its frames would be nobody's.
+            // If all effects of an opening have succeeded, it is committed, although the source is closed at once:
+            // consumers must learn of its feeds, or nobody would read their frames.
             let is_done = is_open && running.forward.is_empty();
             let is_short_life = is_done && matches!(running.op, Op::Open(_));
             if (running.failure.is_some() || is_short_life) && !running.is_decided {
@@ -279,16 +280,16 @@ impl<W: Wanted, E> Core<W, E> {
                 self.tell(id);
             }
             match (&running.op, end) {
-                // A consumer or feed that must be removed is released only when the source closes.
+                // A consumer or feed that must be removed is released only when the source is closed.
                 (Op::Leave(..) | Op::Withdraw(..), _) => {
                     self.source(id).queue.push_front(running.op);
                 }
                 _ if running.is_decided => self.answer(running, id),
-                // It was started, and ended before the start was reported, as a short file does.
+                // The source was started, and ended before the start was reported, as a short file does.
                 (Op::Start(_), End::ForGood) if running.forward.is_empty() => {
                     self.answer(running, id);
                 }
-                // It was open, and will be waited for, as requested.
+                // The source was open, and is now waited for, as requested.
                 (Op::Open(_), End::Vanished) => self.answer(running, id),
                 (_, End::Vanished) => self.source(id).queue.push_front(running.op),
                 (_, End::ForGood) => self.refuse(running.op, Refused::Ended),
@@ -312,7 +313,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.ended(id, end);
     }
 
-    /// Handles the end of a source: it is waited for, or removed.
+    /// Handles the end of a source: the source is waited for, or removed.
     fn ended(&mut self, id: SourceId, end: End) {
         if end == End::Vanished {
             let source = self.source(id);

@@ -12,7 +12,7 @@ use super::words::{
 /// The part of a command that one source has to carry out.
 #[derive(Clone, Debug)]
 pub(super) enum Op<W: Wanted> {
-    /// Not from a command: the interface came back.
+    /// `None`: not from a command, because the interface has come back.
     Open(Option<(CommandId, Vec<SubscriptionId>)>),
     Start(CommandId),
     Subscribe(CommandId, SubscriptionId),
@@ -20,7 +20,7 @@ pub(super) enum Op<W: Wanted> {
     Change(CommandId, SubscriptionId, W::Change),
     Attach(CommandId, ConsumerId, SubscriptionId),
     Detach(CommandId, ConsumerId, SubscriptionId),
-    // Parts of commands that concern all sources.
+    // Parts of commands that concern several sources.
     Leave(CommandId, ConsumerId),
     Withdraw(CommandId, ConsumerId),
     Ledgers(CommandId),
@@ -32,15 +32,15 @@ pub(super) struct Running<W: Wanted, E> {
     pub(super) op: Op<W>,
     /// Effects that can fail, in order.
     pub(super) forward: VecDeque<Effect<W>>,
-    /// The error, if it failed.
+    /// The error, if an effect has failed.
     pub(super) failure: Option<E>,
-    /// Whether it was committed or has failed: then only feeds and wakers that are not needed remain to be removed.
+    /// Whether the command was committed or has failed: then the only work left is to remove unneeded feeds and wakers.
     pub(super) is_decided: bool,
-    /// For each of these subscriptions, the feed that it will read.
+    /// The feed that each of these subscriptions will read.
     pub(super) feeds: BTreeMap<SubscriptionId, FeedId>,
-    /// For each of these feeds, the fresh feed that replaces it.
+    /// The new feed that replaces each of these feeds.
     pub(super) renewed: BTreeMap<FeedId, FeedId>,
-    /// Ledgers that were read.
+    /// The ledgers that were read.
     pub(super) ledgers: Vec<(FeedId, Ledger)>,
 }
 
@@ -68,7 +68,7 @@ impl<W: Wanted, E> Core<W, E> {
             | Op::Subscribe(command, _)
             | Op::Change(command, ..)
             | Op::Attach(command, ..) => self.reply(command, Err(why)),
-            // A consumer that is gone has left the feed already.
+            // The source has ended, and the subscription with it: nothing is left to undo.
             Op::Unsubscribe(command, _) | Op::Detach(command, ..) => {
                 let is_gone = matches!(why, Refused::Ended);
                 self.reply(command, if is_gone { Ok(Reply::Done) } else { Err(why) });

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::op::{Op, Running};
 use super::words::{CommandId, ConsumerId, Effect, FeedId, Wanted};
 
-/// The state of a source.
+/// The phase of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Not opened yet.
+    /// The source was not opened yet.
     New,
-    /// Open.
+    /// The source is open.
     Open,
-    /// Its interface is not there, or nobody is subscribed to it since it vanished: commands change the wishes, and
-    /// nothing is done.
+    /// The interface is missing, or the source has had no subscription since the interface vanished. Commands change
+    /// the demands of subscriptions, and have no effect outside of the core.
     Waiting,
 }
 
@@ -21,7 +21,7 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     ForGood,
-    /// It will be waited for afterwards.
+    /// After the end, the source is waited for.
     Vanished,
 }
 
@@ -31,19 +31,19 @@ pub(super) struct Source<W: Wanted, E> {
     pub(super) follows: bool,
     pub(super) is_started: bool,
     pub(super) is_down: bool,
-    /// Its interface may be there: one of its name has appeared, or it has not been looked for since it vanished.
+    /// The interface may exist: one with its name has appeared, or it was not looked for since it vanished.
     pub(super) may_be_there: bool,
-    /// Set if the source must end; then nothing else is begun.
+    /// Set if the source must end: then no other work is begun.
     pub(super) end: Option<End>,
-    /// Callers that wait for its end.
+    /// Commands that wait for the end of the source.
     pub(super) closers: Vec<CommandId>,
-    /// The present feeds. Each takes the frames of its subscriptions.
+    /// The current feeds. Each selects the frames of its subscriptions.
     pub(super) feeds: BTreeMap<FeedId, W>,
-    /// The consumers that they wake.
+    /// The consumers that each feed wakes.
     pub(super) wakers: BTreeSet<(ConsumerId, FeedId)>,
-    /// Consumers that have ever got a feed's memory.
+    /// Consumers that have at any time got a feed's memory.
     pub(super) given: BTreeSet<(ConsumerId, FeedId)>,
-    /// Consumers of a subscription that could not be attached to its feed, and so do not read it.
+    /// Consumers of a subscription that could not be attached to its feed, so that they do not read it.
     pub(super) refused: BTreeSet<(ConsumerId, FeedId)>,
     /// Feeds that consumers have been told to read.
     pub(super) told: BTreeSet<(ConsumerId, FeedId)>,
@@ -58,11 +58,11 @@ pub(super) struct Source<W: Wanted, E> {
 /// The purpose of the running effect.
 #[derive(Debug)]
 pub(super) enum UnderWay<W: Wanted> {
-    /// For a command, before it is committed.
+    /// An effect of a command that is not committed yet.
     Forward(Effect<W>),
-    /// It removes a feed or a waker that is not needed.
+    /// Removes a feed or a waker that is not needed.
     Cleanup(Effect<W>),
-    /// It closes the source.
+    /// Closes the source.
     Close,
 }
 
@@ -87,13 +87,13 @@ impl<W: Wanted, E> Source<W, E> {
         }
     }
 
-    /// Whether it is being opened, and that was not reported yet.
+    /// Tells whether the source is being opened, and that was not reported yet.
     pub(super) fn is_opening(&self) -> bool {
         let running = self.running.as_ref().filter(|running| !running.is_decided);
         running.is_some_and(|running| matches!(running.op, Op::Open(_)))
     }
 
-    /// Removes a feed, and the wakers at it.
+    /// Removes a feed and its wakers.
     pub(super) fn forget(&mut self, feed: FeedId) {
         self.feeds.remove(&feed);
         self.wakers.retain(|(_, of)| *of != feed);

@@ -1,4 +1,4 @@
-//! The words of the core: ids, commands, effects and events.
+//! The vocabulary of the core: ids, commands, effects and events.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ macro_rules! id {
         pub struct $name(pub(crate) u64);
 
         impl $name {
-            /// The number, for logs and for messages between processes.
+            /// Returns the number, for logs and for messages between processes.
             #[must_use]
             pub fn number(self) -> u64 {
                 self.0
@@ -23,19 +23,20 @@ macro_rules! id {
 }
 
 id! {
-    /// A source. Never reused.
+    /// A source. Ids are never reused.
     SourceId
 }
 id! {
-    /// A feed: one set of rings. Never reused; a subscriber that moves to fresh rings gets another one.
+    /// A feed: one set of rings. Ids are never reused; a subscriber that moves to other rings gets another feed.
     FeedId
 }
 id! {
-    /// One subscriber's claim to a feed: stays the same when it moves to another feed. Never reused.
+    /// A subscription: one subscriber's claim to a feed. The id stays the same when the subscriber moves to another
+    /// feed. Ids are never reused.
     SubscriptionId
 }
 id! {
-    /// A consumer: one waker, any number of subscriptions. Never reused.
+    /// A consumer. It has one waker and any number of subscriptions. Ids are never reused.
     ConsumerId
 }
 id! {
@@ -49,125 +50,125 @@ id! {
 
 /// The demands of a subscriber on a source: filter, block list, snaplen, direction, sampling.
 pub trait Wanted: Clone + Debug {
-    /// A change while it runs.
+    /// A change to the demands of a running subscription.
     type Change: Clone + Debug;
 
-    /// Whether both select exactly the same frames, with the same snaplen: then one feed serves both.
+    /// Tells whether both select exactly the same frames, with the same snaplen: then one feed serves both.
     fn is_like(&self, other: &Self) -> bool;
 
-    /// The subscriber's demands after this change.
+    /// Returns the demands after this change.
     #[must_use]
     fn with(&self, change: &Self::Change) -> Self;
 }
 
-/// A command.
+/// A command to the core.
 #[derive(Clone, Debug)]
 pub enum Command<W: Wanted> {
-    /// Opens a source with its first feeds. It offers nothing before [`Start`](Command::Start).
+    /// Opens a source with its first feeds. The source offers no frames before [`Start`](Command::Start).
     Open {
-        /// The demands of its first subscribers; at least one.
+        /// The demands of the first subscribers; at least one.
         wants: Vec<W>,
-        /// Waits for an interface that is missing or vanishes.
+        /// Whether to wait for an interface that is missing or vanishes.
         follows: bool,
     },
-    /// Lets a source offer frames.
+    /// Makes a source offer frames.
     Start(SourceId),
     /// Ends a source and its subscriptions.
     Close(SourceId),
     /// Adds a subscriber.
     Subscribe {
-        /// Of this source.
+        /// The source to which to subscribe.
         source: SourceId,
-        /// Its wishes.
+        /// The demands of the subscriber.
         wants: W,
     },
-    /// Ends a subscription. With the last one, its feed is removed.
+    /// Ends a subscription. A feed is removed together with its last subscription.
     Unsubscribe(SubscriptionId),
-    /// Changes the wishes of a subscription. A feed that others read too stays as it is: this subscriber gets one
-    /// of its own, unless it takes the same as before.
+    /// Changes the demands of a subscription. A feed that others also read stays as it is: this subscriber gets a feed
+    /// of its own, unless its demands select the same frames as before.
     Change(SubscriptionId, W::Change),
     /// Adds a consumer.
     AddConsumer,
     /// Ends a consumer.
     RemoveConsumer(ConsumerId),
-    /// Lets a consumer read a subscription.
+    /// Makes a consumer read a subscription.
     Attach(ConsumerId, SubscriptionId),
-    /// Ends an `Attach`.
+    /// Ends the reading that `Attach` has begun.
     Detach(ConsumerId, SubscriptionId),
-    /// Ends a consumer that must not see another frame, though it keeps its mappings: the other readers of its feeds
-    /// move to fresh rings, and nothing is written into the old ones any more.
+    /// Ends a consumer that must not see further frames, although it keeps the memory mapped: the other readers of its
+    /// feeds move to new rings, and the old rings are not written any more.
     Withdraw(ConsumerId),
-    /// Reads the ledgers of the feeds of these sources. Sources that have ended have none.
+    /// Reads the ledgers of the feeds of these sources. Sources that have ended are skipped.
     Ledgers(BTreeSet<SourceId>),
-    /// Closes all sources. Afterwards only this command is accepted.
+    /// Closes all sources. After that, only this command is accepted.
     Stop,
 }
 
 /// The result of a command.
 #[derive(Debug, PartialEq)]
 pub enum Reply {
-    /// It is done.
+    /// The command was carried out.
     Done,
-    /// The source is open, or waited for.
+    /// The source is open, or is missing and waited for.
     Opened(SourceId, Vec<SubscriptionId>),
     /// The subscription is in force.
     Subscribed(SubscriptionId),
     /// The consumer may be attached.
     Added(ConsumerId),
-    /// The ledgers of the present feeds, without those that could not be read.
+    /// The ledgers of the current feeds, without those that could not be read.
     Ledgers(Vec<(FeedId, Ledger)>),
 }
 
-/// Why a command was not carried out.
+/// The reason why a command was not carried out.
 #[derive(Debug, PartialEq)]
 pub enum Refused<E> {
     /// The source, subscription or consumer does not exist, or has ended.
     Unknown,
-    /// The source ended before.
+    /// The source ended before the command was carried out.
     Ended,
     /// The probe has been stopped.
     Stopped,
-    /// An effect failed; everything is as it was before.
+    /// An effect failed; the state is as it was before the command.
     Failed(E),
 }
 
-/// Something for the runtime to do. Each is answered once, by [`Core::complete`](super::Core::complete); a source has
-/// one at a time.
+/// An action for the runtime. Each effect is answered once, with [`Core::complete`](super::Core::complete). A source
+/// has only one effect at a time.
 #[derive(Clone, Debug)]
 pub enum Effect<W: Wanted> {
     /// Open a source with these feeds, at least one.
     OpenSource(SourceId, Vec<(FeedId, W)>),
-    /// Let it offer frames.
+    /// Make a source offer frames.
     StartSource(SourceId),
-    /// Stop and drop it; answered with the ledgers of all its feeds.
+    /// Stop and drop a source. The answer has the ledgers of all its feeds.
     CloseSource(SourceId),
     /// Add a feed to an open source.
     AddFeed(SourceId, FeedId, W),
-    /// Remove one; answered with its ledger.
+    /// Remove a feed. The answer has its ledger.
     RemoveFeed(SourceId, FeedId),
-    /// Change a feed in place. `W`: what it selects after the change.
+    /// Change a feed in place.
     ChangeFeed(SourceId, FeedId, W::Change),
-    /// Replace the rings of `old` by fresh ones, from one frame to the next; answered with the ledger of `old`.
+    /// Replace the rings of `old` by new ones, between two frames. The answer has the ledger of `old`.
     RenewFeed {
-        /// Of this source.
+        /// The source of the feeds.
         source: SourceId,
-        /// Gets no more frames.
+        /// The feed that gets no more frames.
         old: FeedId,
-        /// Gets the frames that `old` would have got.
+        /// The feed that gets the frames that `old` would have got.
         new: FeedId,
-        /// Its wishes.
+        /// The demands of the feed.
         wants: W,
     },
     /// Make a feed wake a consumer.
     AttachWaker(SourceId, FeedId, ConsumerId),
-    /// End that.
+    /// Stop a feed from waking a consumer.
     DetachWaker(SourceId, FeedId, ConsumerId),
     /// Read a feed's ledger so far.
     ReadLedger(SourceId, FeedId),
 }
 
 impl<W: Wanted> Effect<W> {
-    /// The source that it concerns.
+    /// Returns the source that the effect concerns.
     #[must_use]
     pub fn source(&self) -> SourceId {
         match *self {
@@ -188,50 +189,50 @@ impl<W: Wanted> Effect<W> {
 /// The answer to an effect.
 #[derive(Debug)]
 pub enum Completion<E> {
-    /// It is done.
+    /// The effect was carried out.
     Done,
-    /// It is done, and these feeds had or have these ledgers.
+    /// The effect was carried out, and these are the ledgers of these feeds.
     Ledgers(Vec<(FeedId, Ledger)>),
-    /// Of `CloseSource`: it is closed, its feeds had these ledgers, and this went wrong on the way.
+    /// For `CloseSource`: the source is closed. The ledgers of its feeds, and an error on the way, if there was one.
     Closed(Vec<(FeedId, Ledger)>, Option<E>),
-    /// It failed, and nothing has changed; of `RemoveFeed`, `DetachWaker` and `CloseSource`: it is gone nonetheless.
+    /// The effect failed, and nothing has changed. After a failed `RemoveFeed`, `DetachWaker` or `CloseSource`, the
+    /// object is gone nevertheless.
     Failed(E),
-    /// Of `OpenSource` and `StartSource`: the interface is not there, or down.
+    /// For `OpenSource` and `StartSource`: the interface is missing or down.
     Missing(E),
 }
 
-/// Something that happened to a source without a command.
+/// An event of a source that no command has caused.
 #[derive(Debug)]
 pub enum Note<E> {
-    /// It has ended: a file was read, a count was reached.
+    /// The source has ended: a file was read to its end, or a number of frames was reached.
     Ended,
-    /// It cannot go on.
+    /// The source cannot go on.
     Failed(E),
-    /// Its interface is gone.
+    /// The interface of the source is gone.
     Vanished(E),
-    /// An interface with its name has appeared.
+    /// An interface with the source's name has appeared.
     Appeared,
-    /// Its interface went down: nothing is offered until it is up.
+    /// The interface went down: no frames are offered until it is up.
     Down,
-    /// It is up again.
+    /// The interface is up again.
     Up,
-    /// One of its interfaces joined or left, went down or came up.
+    /// One of the source's interfaces joined or left, went down or came up.
     Interface(SourceEvent),
 }
 
-/// Messages to the runtime.
+/// A message of the core to the runtime.
 #[derive(Debug)]
 pub enum Output<W: Wanted, E> {
     /// An effect to carry out.
     Effect(EffectId, Effect<W>),
     /// The result of a command.
     Reply(CommandId, Result<Reply, Refused<E>>),
-    /// A consumer reads this feed's rings from here on, from their first frame.
+    /// A consumer reads this feed's rings from now on, from their first frame.
     Joined(ConsumerId, FeedId),
-    /// A consumer does not read this feed any more once it has read the frames that are in its
-    /// rings now.
+    /// A consumer stops reading this feed once it has read the frames that are in its rings now.
     Left(ConsumerId, FeedId),
-    /// Something happened.
+    /// An event for the listener.
     Event(Event<E>),
 }
 
@@ -240,42 +241,43 @@ pub enum Output<W: Wanted, E> {
 pub enum Event<E> {
     /// A source is open.
     Opened(SourceId),
-    /// A followed source is missing; it is waited for.
+    /// A followed source is missing, and is waited for.
     Missing(SourceId, E),
     /// A source has ended; its ledgers follow.
     Ended(SourceId),
     /// A source failed; its ledgers follow.
     Failed(SourceId, E),
-    /// A source that is followed vanished; its ledgers follow, and it is waited for.
+    /// A followed source vanished. Its ledgers follow, and it is waited for.
     Vanished(SourceId, E),
-    /// A source that was waited for is open again, and started if it was started before.
+    /// A source that was waited for is open again. It is started if it was started before.
     CameBack(SourceId),
-    /// Its interface went down.
+    /// The source's interface went down.
     Down(SourceId),
-    /// It is up again.
+    /// The source's interface is up again.
     Up(SourceId),
-    /// One of the interfaces of a source by pattern joined or left, went down or came up.
+    /// One of the interfaces of a source with a pattern joined or left, went down or came up.
     Interface(SourceId, SourceEvent),
-    /// The shares of the interfaces in the ledger of a feed of such a source; that ledger follows.
+    /// The share of each interface in the ledger of a feed, for a source with a pattern; that ledger follows.
     Interfaces(SourceId, FeedId, Vec<InterfaceLedger>),
     /// A source is closed permanently.
     Closed(SourceId),
-    /// A subscription reads this feed from now on; its consumers are told later.
+    /// A subscription reads this feed from now on. Its consumers are told later.
     Reads(SubscriptionId, FeedId),
-    /// A feed of this source is closed, and this is its ledger; `None` if it could not be read.
+    /// A feed of this source is closed. Its ledger; `None` if it could not be read.
     FeedClosed(SourceId, FeedId, Option<Ledger>),
-    /// One reader of a feed must not see it any more, but fresh rings for the others could not be made: these
+    /// A reader of a feed must not see it any more, but the new rings for the other readers could not be created: these
     /// subscriptions have ended.
     FeedLost(FeedId, Vec<SubscriptionId>, E),
-    /// A consumer could not be attached to a feed that this source came back with, and does not read it. When the
-    /// source comes back another time, it is attached again.
+    /// A consumer could not be attached to a feed of a source that has come back, and does not read it. When the source
+    /// comes back the next time, the consumer is attached again.
     NotAttached(SourceId, ConsumerId, FeedId, E),
-    /// A consumer stands still while a source that is followed comes and goes: it has not taken this feed, and is not
-    /// told of it any more, so that the memory of its rings is free. So many frames were in them.
+    /// A consumer is stalled while a followed source vanishes and comes back. The consumer has not begun to read this
+    /// feed, and is not told of it any more, so that the memory of its rings is freed. The last field is the number of
+    /// frames in the rings.
     LetGo(SourceId, ConsumerId, FeedId, u64),
-    /// Links are not watched where the interface of this source is, and that is tried again: until then it is not told
-    /// whether the interface goes down or comes back.
+    /// Interfaces cannot be watched in the network namespace of this source. The probe tries again; until then, it is
+    /// not reported whether the interface goes down or comes back.
     NotWatched(SourceId, E),
-    /// An effect failed that cannot be undone.
+    /// An effect failed whose failure cannot be undone.
     Trouble(SourceId, E),
 }

@@ -1,4 +1,5 @@
-//! The channels that wake a consumer, one for each feed that it reads: made here, or by the process that it is.
+//! The channels that wake a consumer, one for each feed that it reads. They are created by the probe, or by the
+//! consumer's process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -10,65 +11,66 @@ use weir_ring::wake::{Sleeper, Waker};
 use crate::core::FeedId;
 use crate::limits::REMOTE_CHANNELS_MAX;
 
-/// How a consumer is woken.
+/// The way in which a consumer is woken.
 pub enum Channels {
-    /// It sleeps in the probe's own process, and channels are made as feeds are attached.
+    /// The consumer sleeps in the probe's process. A channel is created whenever a feed is attached.
     Made {
         /// The sleeper.
         sleeper: Arc<Sleeper>,
         /// The probe's own channel: wakes the consumer when there are updates for it.
         probe_waker: Waker,
     },
-    /// It is another process, which makes them.
+    /// The consumer is in another process, which creates the channels.
     Given(GivenChannels),
 }
 
-/// Channels that another process has made and handed over.
+/// Channels that another process has created and sent to the probe.
 pub struct GivenChannels {
-    /// Those of the wake page that are its own.
+    /// The lines of the wake page that these channels may use.
     lines: Range<usize>,
-    /// Those that no feed has taken yet, by their numbers.
+    /// The channels that no feed has taken yet, with their numbers.
     spare: VecDeque<(usize, Waker)>,
-    /// Those that one has, or had: by their numbers.
+    /// The channels that a feed has taken, by their numbers.
     taken: BTreeMap<usize, TakenChannel>,
     given_count: usize,
     is_withdrawn: bool,
 }
 
-/// A channel that a feed has taken, and the lines of the wake page that go with it. Both stay until the feed's owner
-/// has released them *and* the other process knows that it has left the feed: it sleeps on those lines, and would
-/// take a channel that hangs up for a dead writer.
+/// A channel that a feed has taken, and its lines of the wake page. Both stay until the feed's owner has released them
+/// *and* the other process knows that it has left the feed: it sleeps on those lines, and if a channel hung up, it
+/// would believe that the writer had died.
 struct TakenChannel {
-    /// Keeps it from hanging up.
+    /// Keeps the channel from hanging up.
     _waker: Waker,
     feed: FeedId,
     lines: Range<usize>,
-    /// The feed's owner wakes by it.
+    /// The feed's owner still wakes the consumer with this channel.
     is_attached: bool,
     peer: PeerState,
 }
 
-/// Knowledge of the other process about the feed that has a channel.
+/// What the other process knows of the feed that has a channel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PeerState {
     Nothing,
     Joined,
     Left,
-    /// It has released it.
+    /// The process does not use the channel any more, or was never told of the feed.
     LetGo,
 }
 
 impl Channels {
-    /// Those of a consumer that sleeps in this process.
+    /// Creates the channels of a consumer that sleeps in this process.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// No descriptor is left.
     pub fn made(sleeper: Arc<Sleeper>) -> Result<Channels, CaptureError> {
         let probe_waker = sleeper.waker()?;
         Ok(Channels::Made { sleeper, probe_waker })
     }
 
-    /// Those of a consumer in another process, which has these lines of its wake page for them.
+    /// Creates the channels of a consumer in another process. `lines` are the lines of its wake page for these
+    /// channels.
     #[must_use]
     pub fn given(lines: Range<usize>) -> Channels {
         Channels::Given(GivenChannels {
@@ -80,7 +82,8 @@ impl Channels {
         })
     }
 
-    /// Number of lines of the consumer's wake page for its feeds: the most rings that it can read at a time.
+    /// Returns the lines of the consumer's wake page for its feeds. Their number is the most rings that it can read at
+    /// a time.
     pub(super) fn lines(&self) -> Range<usize> {
         match self {
             Channels::Made { probe_waker, .. } => 0..probe_waker.lines(),
@@ -88,7 +91,7 @@ impl Channels {
         }
     }
 
-    /// A channel for a feed that has these lines, and its number if it was given.
+    /// Returns a channel for a feed that has these lines; also its number, if another process has created it.
     pub(super) fn take(
         &mut self,
         feed: FeedId,
@@ -103,14 +106,14 @@ impl Channels {
         }
     }
 
-    /// Whether writers can wait for the consumer: not if it is another process, which could hold them up.
+    /// Tells whether writers may wait for the consumer. A consumer in another process could block them.
     pub(super) fn may_hold_up(&self) -> bool {
         matches!(self, Channels::Made { .. })
     }
 
-    /// The consumer is to look at its messages.
+    /// Wakes the consumer, because it has updates.
     pub(super) fn wake(&self) {
-        // A thread that carries messages to another process waits on the updates themselves.
+        // For a consumer in another process, a thread waits for the updates themselves.
         if let Channels::Made { probe_waker, .. } = self {
             probe_waker.wake();
         }
@@ -118,7 +121,7 @@ impl Channels {
 }
 
 impl GivenChannels {
-    /// One more; gives its number.
+    /// Adds a channel. Returns its number.
     pub(super) fn add(&mut self, waker: Waker) -> Result<usize, CaptureError> {
         let (lines, rings) = (waker.lines(), self.lines.end);
         if self.is_withdrawn {
@@ -154,27 +157,29 @@ impl GivenChannels {
         Ok((number, own))
     }
 
-    /// The other process is told that it reads the feed which has this channel.
+    /// Records that the other process is told to read the feed which has this channel.
     pub(super) fn joined(&mut self, number: usize) {
         if let Some(taken) = self.taken.get_mut(&number) {
             taken.peer = PeerState::Joined;
         }
     }
 
-    /// The process is told that it has left this feed.
+    /// Records that the process is told that it has left this feed.
     pub(super) fn left(&mut self, feed: FeedId) {
         let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.peer == PeerState::Joined;
         self.taken.values_mut().filter(of).for_each(|taken| taken.peer = PeerState::Left);
     }
 
-    /// It is told neither: gives the lines that are free now.
+    /// Records that the process will be told neither that it reads this feed nor that it has left it. Returns the lines
+    /// that are free now.
     pub(super) fn not_told(&mut self, feed: FeedId) -> Vec<Range<usize>> {
         let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.peer == PeerState::Left;
         self.taken.values_mut().filter(of).for_each(|taken| taken.peer = PeerState::LetGo);
         self.free_lines()
     }
 
-    /// The process does not sleep on the lines of this channel any more. Only for a feed that it was told to have left.
+    /// Records that the process does not sleep on the lines of this channel any more. Has an effect only if the process
+    /// was told that it has left the feed. Returns the lines that are free now.
     pub(super) fn let_go(&mut self, number: usize) -> Vec<Range<usize>> {
         if let Some(taken) =
             self.taken.get_mut(&number).filter(|taken| taken.peer == PeerState::Left)
@@ -184,7 +189,7 @@ impl GivenChannels {
         self.free_lines()
     }
 
-    /// The feed's owner does not wake by this channel any more.
+    /// Records that the feed's owner does not use this channel any more. Returns the lines that are free now.
     pub(super) fn detached(&mut self, number: usize) -> Vec<Range<usize>> {
         if let Some(taken) = self.taken.get_mut(&number) {
             taken.is_attached = false;
@@ -192,8 +197,9 @@ impl GivenChannels {
         self.free_lines()
     }
 
-    /// Lets go of the channels that nobody has any more, and gives their lines. One that the other process was never
-    /// told of is lost to it, too: the owner may have asked it for more than the next one would.
+    /// Releases the channels that nobody uses any more, and returns their lines. A channel of a feed of which the other
+    /// process was never told cannot be used again: the owner of that feed may have made requests on it that the next
+    /// owner would not make.
     fn free_lines(&mut self) -> Vec<Range<usize>> {
         let mut free = Vec::new();
         self.taken.retain(|_, taken| {
@@ -207,7 +213,7 @@ impl GivenChannels {
         free
     }
 
-    /// The consumer was withdrawn: all of its channels are closed, and new ones are refused.
+    /// Closes all channels of a consumer that was withdrawn. New ones are refused.
     pub(super) fn withdraw(&mut self) {
         self.spare.clear();
         self.taken.clear();

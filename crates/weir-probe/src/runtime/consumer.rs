@@ -1,4 +1,4 @@
-//! A consumer's own end, and its messages.
+//! A consumer's end of the probe, and its updates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,18 @@ use super::{Probe, Shared, State};
 use crate::core::{Command, ConsumerId, Event, FeedId, Reply};
 use crate::error::ProbeError;
 
-/// A consumer's own end. It sleeps on its own [`Sleeper`], for as many frames or as long as it likes; dropping it
-/// ends it.
+/// A consumer's end of the probe. The consumer sleeps on its own [`Sleeper`], until as many frames or as much time as
+/// it chooses. Dropping this value ends the consumer.
 pub struct Consumer {
-    /// Its name in the probe's commands.
+    /// The consumer's id in commands to the probe.
     pub id: ConsumerId,
-    /// It sleeps on this; line `first_line + i` is ring `i` of a feed that it has [`Joined`].
+    /// The consumer sleeps on this; line `first_line + i` belongs to ring `i` of a feed that it has [`Joined`].
     pub sleeper: Arc<Sleeper>,
     membership: Membership,
 }
 
-/// The probe's data for every consumer. Dropping it ends the consumer.
+/// The part of a consumer that is the same for consumers in this process and in other processes. Dropping it ends the
+/// consumer.
 pub(super) struct Membership {
     pub(super) id: ConsumerId,
     pub(super) updates: Arc<Updates>,
@@ -47,12 +48,12 @@ impl Probe {
         Ok(self.add_member(id, channels))
     }
 
-    /// A consumer that the core has added.
+    /// Registers a consumer that the core has added.
     fn add_member(&self, id: ConsumerId, channels: Channels) -> Membership {
         let updates = Arc::new(Updates::default());
         let mut state = self.shared.lock();
         if state.is_stopped {
-            // It was stopped since the core added the consumer, and has told the others so.
+            // The probe was stopped after the core had added the consumer: other consumers were told already.
             updates.end();
         }
         state.registry.add_member(id, channels, Arc::clone(&updates));
@@ -62,22 +63,23 @@ impl Probe {
 }
 
 impl Consumer {
-    /// The updates that have come since this was asked last. While there are none this costs one atomic load: it may be
-    /// asked in every turn.
+    /// Returns the updates that have come since the last call. If there are none, this costs one atomic load, so it may
+    /// be called in every turn of a loop.
     #[must_use]
     pub fn take_updates(&self) -> Vec<Update> {
         self.membership.updates.take()
     }
 
-    /// The next update, once it is there; `None` after `limit`, and when the probe has been stopped and told all.
+    /// Waits for the next update, and returns it; `None` after `limit`, or if the probe was stopped and all updates
+    /// were returned.
     #[must_use]
     pub fn wait_for_update(&self, limit: Duration) -> Option<Update> {
         self.membership.updates.wait(limit)
     }
 
-    /// Waits until it joins a feed, at most `limit`. For a consumer that reads one feed: if that is of a source that is
-    /// open, the consumer has joined it when [`Probe::attach`] returns. Messages that it has left other feeds are
-    /// skipped.
+    /// Waits for at most `limit` until the consumer joins a feed. For a consumer that reads one feed: if the feed's
+    /// source is open, the consumer has joined the feed when [`Probe::attach`] returns. Updates that it has left other
+    /// feeds are skipped.
     #[must_use]
     pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
         self.membership.updates.wait_for_feed(limit)
@@ -86,14 +88,14 @@ impl Consumer {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // It may have been withdrawn, or the probe stopped.
+        // An error means that the consumer was withdrawn, or that the probe was stopped.
         let _ = self.shared.ask(Command::RemoveConsumer(self.id), None);
         self.shared.lock().registry.remove_member(self.id);
     }
 }
 
 impl State {
-    /// The probe was stopped: tells consumers that nothing more comes, those of later included.
+    /// Tells all consumers, including those that are added later, that the probe was stopped.
     pub(super) fn end_members(&mut self) {
         self.is_stopped = true;
         self.registry.end_members();

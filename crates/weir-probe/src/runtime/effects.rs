@@ -1,4 +1,4 @@
-//! Effects of the core, carried out.
+//! Carries out the effects of the core.
 
 use std::error::Error;
 use std::io;
@@ -16,11 +16,11 @@ use crate::wants::Wants;
 
 type Done = Completion<CaptureError>;
 
-/// `ENODEV`. Source: linux/errno-base.h.
+/// `ENODEV`. Source: asm-generic/errno-base.h.
 const NO_DEVICE: i32 = 19;
 
 impl Shared {
-    /// Carries an effect out, on the calling thread.
+    /// Carries out an effect on the calling thread.
     pub(super) fn carry_out(self: &Arc<Self>, effect: Effect<Wants>) -> Done {
         let source = effect.source();
         let may_miss = matches!(effect, Effect::OpenSource(..) | Effect::StartSource(_));
@@ -50,8 +50,8 @@ impl Shared {
         })
     }
 
-    /// Whether a source could not be opened or started because its interface is not there, or down. It may have gone
-    /// meanwhile: the kernel refuses whatever step comes next then, with `ENODEV` or another error.
+    /// Tells whether a source could not be opened or started because its interface is missing or down. The interface
+    /// may have vanished at any step: then the kernel refuses the next step with `ENODEV` or another error.
     fn is_missing(&self, source: SourceId, error: &CaptureError) -> bool {
         if says_missing(error) {
             return true;
@@ -75,7 +75,7 @@ impl Shared {
     ) -> Result<Done, CaptureError> {
         let spec = self.lock().specs.get(&source).cloned().ok_or(CaptureError::Ended)?;
         let wanted = feeds.iter().map(|(_, wants)| wants.feed.clone()).collect();
-        // The thread holds no more than it needs: a probe that is dropped is gone, whatever its threads do.
+        // The thread has only a weak reference, so that dropping the probe frees it, even if the thread still runs.
         let shared = Arc::downgrade(self);
         let note = move |note| _ = shared.upgrade().map(|shared| shared.note(source, note));
         let (thread, info, handles) = SourceThread::open(&spec, wanted, note)?;
@@ -96,7 +96,7 @@ impl Shared {
     }
 
     fn start(&self, source: SourceId) -> Result<Done, CaptureError> {
-        // Nobody else takes it away: a source has one effect under way.
+        // No other thread removes it: a source has only one effect under way.
         let thread = self.lock().threads.remove(&source).ok_or(CaptureError::Ended)?;
         let started = thread.start();
         let mut state = self.lock();
@@ -203,7 +203,7 @@ impl Shared {
         Ok(Completion::Done)
     }
 
-    /// Makes rings where the source's threads run, so that their memory is near.
+    /// Creates rings on the CPUs of the source's threads, so that the memory is on their NUMA node.
     fn near<T: Send>(
         &self,
         source: SourceId,
@@ -247,7 +247,7 @@ fn says_missing(error: &CaptureError) -> bool {
     )
 }
 
-/// Whether the kernel said that there is no such device, somewhere below this error.
+/// Tells whether the kernel's error `ENODEV` is among the causes of this error.
 fn has_no_device(error: &CaptureError) -> bool {
     let mut below: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = below {
@@ -260,7 +260,7 @@ fn has_no_device(error: &CaptureError) -> bool {
     false
 }
 
-/// Gives a new feed its block list.
+/// Sets the block list of a new feed.
 fn block(control: &dyn FeedControl, slot: FeedSlot, wants: &Wants) -> Result<(), CaptureError> {
     if wants.blocked.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The interfaces of sources by pattern: their shares of a feed's ledger.
+//! The interfaces of a source with a pattern: their shares of a feed's ledger.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::core::{Event, FeedId, SourceId};
 use crate::error::ProbeError;
 
 impl Probe {
-    /// The shares of the interfaces in the ledger so far of a feed, of a source by pattern; empty for others. When such
-    /// a feed closes with its source, its last ones are told as an event.
+    /// Returns the share of each interface in the ledger so far of a feed, for a source with a pattern; empty for other
+    /// sources. When such a feed is closed together with its source, an event reports the final shares.
     ///
     /// # Errors
     /// [`ProbeError::Unknown`] if the feed is gone, or its counts cannot be read.
@@ -26,7 +26,7 @@ impl Probe {
 }
 
 impl Shared {
-    /// Of a feed that closes with its source.
+    /// Reports the final shares of a feed that is closed together with its source.
     pub(super) fn tell_interfaces(
         &self,
         source: SourceId,
@@ -37,7 +37,7 @@ impl Shared {
             Ok(interfaces) if !interfaces.is_empty() => {
                 (self.lock().listener)(Event::Interfaces(source, feed, interfaces));
             }
-            // If they cannot be read, the feed's ledger cannot be read either.
+            // If the shares cannot be read, the feed's ledger cannot be read either, and that is reported.
             Ok(_) | Err(_) => {}
         }
     }

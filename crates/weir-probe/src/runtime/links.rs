@@ -1,4 +1,5 @@
-//! Watches the interfaces of sources: they appear, vanish, go down and come up. One thread for each network namespace.
+//! Watches the interfaces of sources: whether they appear, vanish, go down or come up. There is one thread for each
+//! network namespace.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use crate::core::{Event, Note, SourceId};
 
 /// How long a thread waits for events before it checks whether its probe still exists.
 const WAIT_LIMIT: Duration = Duration::from_millis(500);
-/// The pause before a watch that failed is opened again.
+/// Pause before a failed watch is opened again.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
 /// The watched network namespaces, each with the number of sources that are being opened in it.
@@ -58,7 +59,7 @@ pub(super) fn watch<'a>(
     Ok(Opening { shared, netns: &link.netns })
 }
 
-/// Starts the thread, and returns once it watches.
+/// Starts the thread that watches a network namespace. Returns once the thread watches.
 fn start(shared: &Arc<Shared>, netns: Option<NetnsName>) -> Result<(), CaptureError> {
     let (opened, is_open) = channel();
     let weak = Arc::downgrade(shared);
@@ -83,11 +84,11 @@ fn follow(
     };
     let _ = opened.send(Ok(()));
     let id = || place.borrow().as_ref().map(Netns::id);
-    // If a source follows the name, enters the namespace that has the name now. As long as no namespace has it, the
-    // thread and the sources stay in the old one.
+    // Enters the namespace that has the name now, if a source follows the name. As long as no namespace has the name,
+    // the thread and the sources stay in the old one.
     let move_on = || {
         let name = netns.as_ref()?;
-        // Only then is the name resolved, because for a container that is a request to its engine.
+        // The name is resolved only then, because for a container that is a request to its engine.
         if place.borrow().as_ref().is_none_or(Netns::is_in_place)
             || !shared.upgrade()?.lock().follows_into(name)
         {
@@ -98,7 +99,7 @@ fn follow(
         place.replace(now);
         Some(watch)
     };
-    // LinkWatch::open works in the thread's network namespace, even if that has no name any more.
+    // LinkWatch::open works in the thread's network namespace, even if that namespace has no name any more.
     keep_watch(watch, LinkWatch::open, move_on, |heard| {
         let Some(shared) = shared.upgrade().filter(|shared| shared.lock().wants_links(&netns))
         else {
@@ -129,10 +130,10 @@ fn enter(netns: Option<&NetnsName>) -> Result<(Option<Netns>, LinkWatch), Captur
     Ok((Some(netns), LinkWatch::open()?))
 }
 
-/// Results of a watch.
+/// A result of a watch.
 enum Heard {
     Changes(Vec<LinkEvent>),
-    /// It has failed, and cannot be opened again yet.
+    /// The watch has failed, and could not be opened again yet.
     Deaf(CaptureError),
 }
 
@@ -143,12 +144,12 @@ enum Listening {
     Nobody,
 }
 
-/// Links that are watched.
+/// A watch of interfaces.
 trait Watch {
-    /// Waits for changes, at most this long.
+    /// Waits for changes for at most `limit`, and returns them.
     fn next(&mut self, limit: Duration) -> io::Result<Vec<LinkEvent>>;
 
-    /// The present links, as if each had just changed.
+    /// Returns all current links, as if each had just changed.
     fn all(&self) -> Vec<LinkEvent>;
 }
 
@@ -167,8 +168,8 @@ impl Watch for LinkWatch {
     }
 }
 
-/// Passes the results of a watch to `tell`. A watch is opened again if it fails, or if another network namespace has
-/// got the name. Events may have been missed then, so all present links are reported.
+/// Passes the results of a watch to `tell`. The watch is opened again if it fails, or if another network namespace has
+/// got the name. Events may have been missed then, so all current links are reported.
 fn keep_watch<W: Watch>(
     mut watch: W,
     open: impl Fn() -> Result<W, CaptureError>,
@@ -196,14 +197,14 @@ fn keep_watch<W: Watch>(
     }
 }
 
-/// Tries until it succeeds or no source needs the watch any more. Only the first failure is reported.
+/// Tries to open a watch until it succeeds or no source needs the watch any more. Only the first failure is reported.
 fn open_again<W>(
     open: impl Fn() -> Result<W, CaptureError>,
     tell: impl Fn(Heard) -> Listening,
 ) -> Option<W> {
     let mut is_told = false;
     loop {
-        // So a watch that fails again and again does not keep a CPU busy.
+        // The pause keeps a watch that fails repeatedly from using a whole CPU.
         thread::sleep(OPEN_PAUSE);
         let heard = match open() {
             Ok(watch) => return Some(watch),
@@ -216,10 +217,10 @@ fn open_again<W>(
     }
 }
 
-/// Makes the note for one source of the interface. Notes cannot be cloned.
+/// Creates a note for one source of the interface. It is a function because notes cannot be cloned.
 type MakeNote = fn() -> Note<CaptureError>;
 
-/// The notes for sources that an event leads to, each with the name of the interface. None if the interface is gone:
+/// Returns the notes that an event causes, each with the name of the interface. An interface that is gone causes none:
 /// its source notices that itself.
 fn notes(event: &LinkEvent) -> Vec<(&str, MakeNote)> {
     let appeared: MakeNote = || Note::Appeared;
@@ -239,7 +240,7 @@ fn notes(event: &LinkEvent) -> Vec<(&str, MakeNote)> {
 }
 
 impl State {
-    /// Whether a source still needs the watch of this network namespace. If none does, removes its entry.
+    /// Tells whether a source still needs the watch of this network namespace. If not, removes its entry.
     fn wants_links(&mut self, netns: &Option<NetnsName>) -> bool {
         let is_there =
             |link: &Option<LinkName>| link.as_ref().is_some_and(|link| link.netns == *netns);
@@ -252,14 +253,14 @@ impl State {
         is_wanted
     }
 
-    /// Whether a source follows the name of this network namespace.
+    /// Tells whether a source follows the name of this network namespace.
     fn follows_into(&self, netns: &NetnsName) -> bool {
         let mut followed = self.specs.values().filter(|spec| spec.follows);
         followed
             .any(|spec| spec.link.as_ref().is_some_and(|link| link.netns.as_ref() == Some(netns)))
     }
 
-    /// Whether a source is open in another network namespace than this one.
+    /// Tells whether a source is open in another network namespace than this one.
     fn is_elsewhere(&self, source: SourceId, id: NetnsId) -> bool {
         let own = self.threads.get(&source).and_then(|thread| thread.netns);
         own.is_some_and(|own| own != id)
@@ -268,7 +269,7 @@ impl State {
 
 impl Shared {
     /// Ends the lives of followed sources that are still in an earlier network namespace of this name. They will be
-    /// opened in the present one.
+    /// opened in the current one.
     fn note_replaced(&self, netns: &NetnsName, id: NetnsId) {
         let state = self.lock();
         let behind = state.specs.iter().filter_map(|(&source, spec)| {
@@ -283,8 +284,8 @@ impl Shared {
         }
     }
 
-    /// Reports, for each source of a network namespace, that its links cannot be watched for now. Changes of its
-    /// interface are noticed once they are watched again.
+    /// Reports, for each source of a network namespace, that its interfaces cannot be watched for now. Changes are
+    /// noticed once the watch works again.
     fn tell_deaf(&self, netns: Option<&NetnsName>, error: &CaptureError) {
         let mut state = self.lock();
         let is_there = |link: &Option<LinkName>| {
@@ -303,8 +304,8 @@ impl Shared {
         }
     }
 
-    /// Sends a note to the sources of an interface, except those that are open in another network namespace. Sources of
-    /// all interfaces of a namespace only get `Note::Appeared`: they are up even if interfaces are down.
+    /// Sends a note to the sources of an interface, except those that are open in another network namespace. Sources
+    /// that have all interfaces of a namespace only get `Note::Appeared`: they are up even if interfaces are down.
     fn note_all(
         &self,
         netns: Option<&NetnsName>,

@@ -1,5 +1,5 @@
-//! The probe's records of feeds and of consumers: which rings they read, and what wakes them. No thread and no lock:
-//! the runtime holds it behind its own, a simulator by itself.
+//! The probe's records of feeds and consumers: which rings a consumer reads, and which wakers wake it. It has no
+//! threads and no locks: the runtime keeps it behind its own lock, and a simulator can use it directly.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,52 +14,53 @@ use super::channels::{Channels, GivenChannels};
 use super::updates::{Joined, LetGo, Update, Updates};
 use crate::core::{ConsumerId, FeedId, SourceId};
 
-/// The present feeds and consumers, and which consumer is attached to which feed.
+/// The current feeds and consumers, and which consumer is attached to which feed.
 #[derive(Default)]
 pub struct Registry {
     feeds: BTreeMap<FeedId, OpenFeed>,
     members: BTreeMap<ConsumerId, Member>,
     attached: BTreeMap<(ConsumerId, FeedId), Attached>,
-    /// How often each source has been opened.
+    /// Number of times that each source was opened.
     lives: BTreeMap<SourceId, u64>,
 }
 
-/// A present feed.
+/// A current feed.
 pub struct OpenFeed {
-    /// Of this source.
+    /// The source of the feed.
     pub source: SourceId,
-    /// Its name in the source's [`FeedControl`](weir_capture::FeedControl).
+    /// Its slot in the source's [`FeedControl`](weir_capture::FeedControl).
     pub slot: FeedSlot,
-    /// Its rings.
+    /// The rings of the feed.
     pub rings: Vec<Ring<Mapping>>,
     from: Vec<u64>,
-    /// Where its frames are chosen.
+    /// The place where its frames are filtered.
     pub location: FilterLocation,
     life: u64,
     pace: Option<Pace>,
 }
 
-/// A consumer as the probe knows it.
+/// The probe's record of a consumer.
 struct Member {
     channels: Channels,
-    /// Which lines of its wake page are taken.
+    /// For each line of the consumer's wake page, whether it is in use.
     lines: Vec<bool>,
     updates: Arc<Updates>,
 }
 
-/// A feed that wakes a consumer.
+/// A feed's waker for one consumer.
 struct Attached {
     slot: WakerSlot,
     first_line: usize,
     count: usize,
     channel: Option<usize>,
-    /// Kept until the consumer is told of the feed, so that the feed's writer waits for it from the start.
+    /// Kept until the consumer is told of the feed. So the feed's writer waits for the consumer from the start.
     progress: Option<ReaderProgress>,
 }
 
-/// A waker for a feed's owner, and the lines of its consumer that it takes. To be given back to the [`Registry`].
+/// The lines of a consumer that a waker uses, for the time in which a feed's owner adds the waker. Must be passed to
+/// [`Registry::attached`] or [`Registry::not_attached`].
 pub struct Attaching {
-    /// The first line.
+    /// The first of the lines.
     pub first_line: usize,
     count: usize,
     channel: Option<usize>,
@@ -67,44 +68,44 @@ pub struct Attaching {
 }
 
 impl Registry {
-    /// A source was opened: feeds that are added from now on are of its next life.
+    /// Records that a source was opened: feeds that are added from now on belong to its next life.
     pub fn opened(&mut self, source: SourceId) {
         *self.lives.entry(source).or_default() += 1;
     }
 
-    /// A source is gone for good.
+    /// Removes the records of a source that is gone for good.
     pub fn closed(&mut self, source: SourceId) {
         self.lives.remove(&source);
     }
 
-    /// A feed is there.
+    /// Adds a feed.
     pub fn add_feed(&mut self, source: SourceId, feed: FeedId, handle: FeedHandle) {
         let life = self.lives.get(&source).copied().unwrap_or_default();
         let FeedHandle { slot, rings, from, location, pace } = handle;
         self.feeds.insert(feed, OpenFeed { source, life, slot, rings, from, location, pace });
     }
 
-    /// A present feed.
+    /// Returns a current feed.
     #[must_use]
     pub fn feed(&self, id: FeedId) -> Option<&OpenFeed> {
         self.feeds.get(&id)
     }
 
-    /// The feeds of a source, and their slots.
+    /// Returns the feeds of a source, and their slots.
     #[must_use]
     pub fn feeds_of(&self, source: SourceId) -> Vec<(FeedId, FeedSlot)> {
         let own = self.feeds.iter().filter(|(_, feed)| feed.source == source);
         own.map(|(&id, feed)| (id, feed.slot)).collect()
     }
 
-    /// A feed's frames are chosen there from now on.
+    /// Records that a feed's frames are filtered at this place from now on.
     pub fn set_location(&mut self, id: FeedId, location: FilterLocation) {
         if let Some(feed) = self.feeds.get_mut(&id) {
             feed.location = location;
         }
     }
 
-    /// A feed is gone: the wakers of its readers are free.
+    /// Removes a feed. The wakers of its readers become free.
     pub fn forget_feed(&mut self, id: FeedId) {
         self.feeds.remove(&id);
         let readers = self.attached.keys().filter(|(_, feed)| *feed == id);
@@ -112,29 +113,29 @@ impl Registry {
         gone.into_iter().for_each(|reader| self.forget_waker(reader, id));
     }
 
-    /// A consumer that the core has added.
+    /// Adds a consumer that the core has added.
     pub fn add_member(&mut self, id: ConsumerId, channels: Channels, updates: Arc<Updates>) {
         let own = channels.lines();
         let lines = (0..own.end).map(|line| !own.contains(&line)).collect();
         self.members.insert(id, Member { channels, lines, updates });
     }
 
-    /// A consumer in another process has made one more channel; gives its number.
+    /// Adds a channel that a consumer in another process has created. Returns its number.
     ///
     /// # Errors
     /// [`CaptureError::Ended`] if there is no such consumer, or it was withdrawn; [`CaptureError::NarrowWaker`] if the
-    /// channel's page has too few lines; it has too many.
+    /// channel's wake page has too few lines; or the consumer has too many channels.
     pub fn give_channel(&mut self, id: ConsumerId, waker: Waker) -> Result<usize, CaptureError> {
         self.given(id).ok_or(CaptureError::Ended)?.add(waker)
     }
 
-    /// A consumer in another process knows that it has left the feed which has this channel.
+    /// Records that a consumer in another process knows that it has left the feed which has this channel.
     pub fn let_go_of_channel(&mut self, id: ConsumerId, number: usize) {
         let free = self.given(id).map(|given| given.let_go(number)).unwrap_or_default();
         self.free_lines(id, free);
     }
 
-    /// A consumer has no right any more.
+    /// Closes the channels of a consumer that was withdrawn.
     pub fn withdrawn(&mut self, id: ConsumerId) {
         self.given(id).into_iter().for_each(GivenChannels::withdraw);
     }
@@ -146,7 +147,7 @@ impl Registry {
         }
     }
 
-    /// A consumer is gone.
+    /// Removes a consumer.
     pub fn remove_member(&mut self, id: ConsumerId) {
         self.members.remove(&id);
     }
@@ -156,16 +157,16 @@ impl Registry {
         self.members.values().for_each(|member| member.updates.end());
     }
 
-    /// Whether there is no feed, no consumer, and nothing that wakes one.
+    /// Tells whether there are no feeds, no consumers, and no wakers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.feeds.is_empty() && self.members.is_empty() && self.attached.is_empty()
     }
 
-    /// Takes lines of a consumer for a feed, and makes a waker for the feed's owner.
+    /// Reserves lines of a consumer for a feed, and creates a waker for the feed's owner.
     ///
     /// # Errors
-    /// [`CaptureError::Ended`] if one of them is gone; no lines or descriptors are left.
+    /// [`CaptureError::Ended`] if the consumer or the feed is gone; or no lines or descriptors are left.
     pub fn attach(
         &mut self,
         consumer: ConsumerId,
@@ -182,25 +183,25 @@ impl Registry {
         Ok((waker, Attaching { first_line, count, channel, progress }))
     }
 
-    /// The feed's owner has taken that waker.
+    /// Records that the feed's owner has added this waker.
     pub fn attached(&mut self, consumer: ConsumerId, feed: FeedId, of: Attaching, slot: WakerSlot) {
         let Attaching { first_line, count, channel, progress } = of;
         let attached = Attached { slot, first_line, count, channel, progress };
         self.attached.insert((consumer, feed), attached);
     }
 
-    /// The feed's owner has refused it.
+    /// Releases the lines after the feed's owner has refused the waker.
     pub fn not_attached(&mut self, consumer: ConsumerId, of: &Attaching) {
         self.detached(consumer, of.first_line..of.first_line + of.count, of.channel);
     }
 
-    /// The number of a consumer's waker at the feed.
+    /// Returns the slot of a consumer's waker at the feed.
     #[must_use]
     pub fn waker_of(&self, consumer: ConsumerId, feed: FeedId) -> Option<WakerSlot> {
         self.attached.get(&(consumer, feed)).map(|attached| attached.slot)
     }
 
-    /// A feed does not wake a consumer any more.
+    /// Removes the record of a waker that the feed does not use any more.
     pub fn forget_waker(&mut self, consumer: ConsumerId, feed: FeedId) {
         let gone = self.attached.remove(&(consumer, feed));
         if let Some(Attached { first_line, count, channel, .. }) = gone {
@@ -208,7 +209,8 @@ impl Registry {
         }
     }
 
-    /// A consumer reads a feed from here on, and is told. Gives the feeds that it is not told of any more.
+    /// Tells a consumer that it reads a feed from now on. Returns feeds whose updates were discarded, because too many
+    /// were waiting.
     pub fn joined(&mut self, consumer: ConsumerId, id: FeedId) -> Vec<LetGo> {
         let (Some(feed), Some(attached)) =
             (self.feeds.get(&id), self.attached.get_mut(&(consumer, id)))
@@ -231,17 +233,17 @@ impl Registry {
         self.tell(consumer, Update::Joined(joined))
     }
 
-    /// A consumer reads a feed no further than to where it is now, and is told. Gives the feeds that it is not told of
-    /// any more.
+    /// Tells a consumer that it stops reading a feed, after the frames that are in the rings now. Returns feeds whose
+    /// updates were discarded, because too many were waiting.
     pub fn left(&mut self, consumer: ConsumerId, id: FeedId) -> Vec<LetGo> {
-        // A feed that is gone has closed its rings: they say where they end.
+        // A feed that was removed has closed its rings: the ends of these rings are known to their readers.
         let rings = self.feeds.get(&id).map(|feed| feed.rings.as_slice()).unwrap_or_default();
         let until = rings.iter().map(Ring::frames_written).collect();
         self.left_at(consumer, id, until)
     }
 
-    /// A feed has ended at these ordinals, though others go on writing its rings: its readers are told. Gives each with
-    /// the feeds that it is not told of any more.
+    /// Tells the readers of a feed that it has ended at these ordinals, because other feeds may go on writing its
+    /// rings. Returns, for each reader, the feeds whose updates were discarded.
     pub fn ended_at(&mut self, id: FeedId, until: &[u64]) -> Vec<(ConsumerId, Vec<LetGo>)> {
         let readers = self.attached.keys().filter(|(_, feed)| *feed == id);
         let readers: Vec<ConsumerId> = readers.map(|(reader, _)| *reader).collect();
@@ -265,7 +267,7 @@ impl Registry {
         gone
     }
 
-    /// A feed that had these lines and this channel does not wake the consumer any more.
+    /// Releases the lines and the channel of a feed that does not wake the consumer any more.
     fn detached(&mut self, id: ConsumerId, lines: Range<usize>, channel: Option<usize>) {
         let free = match (channel, self.given(id)) {
             (Some(number), Some(given)) => given.detached(number),
@@ -282,7 +284,7 @@ impl Registry {
 }
 
 impl Member {
-    /// The first of `count` free lines, for a feed with this many rings.
+    /// Finds `count` consecutive free lines, for a feed with this many rings. Returns the first.
     fn find_lines(&self, count: usize) -> Result<usize, CaptureError> {
         let is_free = |first: &usize| self.lines[*first..*first + count].iter().all(|taken| !taken);
         let first = (0..(self.lines.len() + 1).saturating_sub(count)).find(is_free);

@@ -1,4 +1,4 @@
-//! A consumer in another process, as the probe has it.
+//! A consumer in another process: the probe's side.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,30 +13,31 @@ use super::updates::{Joined, Update};
 use crate::core::ConsumerId;
 use crate::error::ProbeError;
 
-/// A consumer in another process: the holder of this carries its messages over to that process, and rings with
+/// A consumer in another process. The owner of this value transfers the updates to that process, and rings with
 /// [`weir_ring::pass::send_rings`]. Dropping it ends the consumer.
 ///
-/// The other process makes a channel for each feed that it is to read, ahead of time, all on one wake page. A consumer
-/// that is moved to fresh rings, because the right of another was withdrawn, needs one more, and lines beside those of
-/// the old rings. Without them it is not attached: [`Event::NotAttached`](crate::core::Event::NotAttached), or the
-/// command's error. If a later step fails, the channel that a feed has taken hangs up and is lost.
+/// The other process creates a channel for each feed that it will read, in advance, all with one wake page. A consumer
+/// that is moved to new rings, because another consumer was withdrawn, needs one more channel, and lines beside those
+/// of the old rings. Without them it is not attached: the result is
+/// [`Event::NotAttached`](crate::core::Event::NotAttached), or an error of the command. If a later step fails, the
+/// channel that the feed has taken hangs up and is lost.
 ///
-/// Otherwise a channel that hangs up means that the probe's process has died or that the consumer has ended. The
-/// channel of a feed that the consumer has left stays, with its lines, until the other process was told so and has
-/// answered ([`let_go_of_channel`](RemoteConsumer::let_go_of_channel)). The other process closes its own end as soon
-/// as it is told ([`Sleeper::close_channel`](weir_ring::wake::Sleeper::close_channel)): nobody confirms its thresholds
+/// In all other cases, a channel that hangs up means that the probe's process has died or that the consumer has ended.
+/// The channel of a feed that the consumer has left stays, with its lines, until the other process was told so and has
+/// answered ([`let_go_of_channel`](RemoteConsumer::let_go_of_channel)). The other process closes its own end as soon as
+/// it is told ([`Sleeper::close_channel`](weir_ring::wake::Sleeper::close_channel)): no writer confirms thresholds
 /// there any more.
 ///
-/// No writer waits for it, whatever it reads, and no command: it can be stopped, and is not trusted. The stream to it
+/// No writer and no command waits for this consumer: its process may be stopped, and is not trusted. The stream to it
 /// should have time-outs.
 pub struct RemoteConsumer {
-    /// Its name in the probe's commands.
+    /// The consumer's id in commands to the probe.
     pub id: ConsumerId,
     membership: Membership,
 }
 
 impl Probe {
-    /// Adds a consumer in another process, whose wake page has `lines` lines: as many rings can it read at a time.
+    /// Adds a consumer in another process, whose wake page has `lines` lines: it can read so many rings at a time.
     ///
     /// # Errors
     /// 0 or more than [`RINGS_MAX`] lines; the probe has been stopped.
@@ -44,10 +45,11 @@ impl Probe {
         self.add_remote_consumer_at(0..lines)
     }
 
-    /// The same, of which these lines of its wake page are free: the others are for rings of somebody else.
+    /// Like [`add_remote_consumer`](Probe::add_remote_consumer), if only the lines `free` of the wake page are free:
+    /// the others are for rings of another writer.
     ///
     /// # Errors
-    /// No line, or one at or above [`RINGS_MAX`]; the probe has been stopped.
+    /// No line, or a line at or above [`RINGS_MAX`]; or the probe has been stopped.
     pub fn add_remote_consumer_at(&self, free: Range<usize>) -> Result<RemoteConsumer, ProbeError> {
         if free.is_empty() || free.end > RINGS_MAX {
             let Range { start, end } = free;
@@ -60,40 +62,42 @@ impl Probe {
 }
 
 impl RemoteConsumer {
-    /// Takes a channel that the other process has made ([`weir_ring::pass::receive_waker`]), for the next feed that it
-    /// is attached to. Gives its number: they are numbered from 0 in the order in which they are given, as the
-    /// other process numbers those that it makes.
+    /// Adds a channel that the other process has created ([`weir_ring::pass::receive_waker`]), for the next feed to
+    /// which it is attached. Returns the channel's number. Both processes number the channels from 0, in the order in
+    /// which they were created.
     ///
     /// # Errors
-    /// [`NarrowWaker`](CaptureError::NarrowWaker) if its page has too few lines; it has more than
-    /// [`REMOTE_CHANNELS_MAX`](crate::limits::REMOTE_CHANNELS_MAX); [`Ended`](CaptureError::Ended) if it was withdrawn.
-    /// After an error the numbers are not those of the other process any more: it is best ended.
+    /// [`NarrowWaker`](CaptureError::NarrowWaker) if the wake page has too few lines; more channels than
+    /// [`REMOTE_CHANNELS_MAX`](crate::limits::REMOTE_CHANNELS_MAX); [`Ended`](CaptureError::Ended) if the consumer was
+    /// withdrawn. After an error, the numbers in both processes differ, so the consumer should be ended.
     pub fn give_channel(&self, waker: Waker) -> Result<usize, ProbeError> {
         let mut state = self.membership.shared.lock();
         Ok(state.registry.give_channel(self.id, waker)?)
     }
 
-    /// The other process knows that it has left the feed for which it had this channel ([`Update::Left`]), and sleeps
-    /// on its lines no more: the channel hangs up, and the lines are free for other feeds. Nothing happens before it
-    /// has left.
+    /// Records that the other process knows that it has left the feed of this channel ([`Update::Left`]), and does not
+    /// sleep on its lines any more: the channel hangs up, and the lines become free for other feeds. Has no effect
+    /// before the consumer has left the feed.
     pub fn let_go_of_channel(&self, number: usize) {
         self.membership.shared.lock().registry.let_go_of_channel(self.id, number);
     }
 
-    /// The updates that have come since this was asked last.
+    /// Returns the updates that have come since the last call.
     #[must_use]
     pub fn take_updates(&self) -> Vec<Update> {
         self.membership.updates.take()
     }
 
-    /// The next update, once it is there; `None` after `limit`, and when the probe has been stopped and told all.
+    /// Waits for the next update, and returns it; `None` after `limit`, or if the probe was stopped and all updates
+    /// were returned.
     #[must_use]
     pub fn wait_for_update(&self, limit: Duration) -> Option<Update> {
         self.membership.updates.wait(limit)
     }
 
-    /// Waits until it joins a feed, at most `limit`. For a process that reads one feed to its end and is told of
-    /// nothing else: that it has left others is passed over, so their channels and lines stay.
+    /// Waits for at most `limit` until the consumer joins a feed. For a process that reads one feed to its end and is
+    /// told nothing else: updates that it has left other feeds are skipped, so the channels and lines of these feeds
+    /// stay in use.
     #[must_use]
     pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
         self.membership.updates.wait_for_feed(limit)

@@ -1,4 +1,5 @@
-//! A source's own thread: it opens the source where it belongs, moves its frames, and stops it.
+//! A source's own thread: it opens the source in the right network namespace and on the right CPUs, moves its frames,
+//! and stops it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,29 +15,29 @@ use weir_capture::{FeedControl, FeedHandle};
 use super::SourceSpec;
 use crate::core::Note;
 
-/// How long a source works before its thread checks the stop flag: closing it waits for that.
+/// Longest time that a source works before its thread checks the stop flag. Closing the source waits for that.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
-/// The same of one that can be woken.
+/// The same limit for a source that can be woken.
 const WOKEN_PUMP_LIMIT: Duration = Duration::from_secs(1);
 
-/// A source that is open.
+/// An open source, and its thread.
 pub(super) struct SourceThread {
     pub(super) control: Arc<dyn FeedControl>,
-    /// The network namespace in which it is open; `None` if it is not known.
+    /// The network namespace in which the source is open; `None` if it is not known.
     pub(super) netns: Option<NetnsId>,
     stop: Arc<AtomicBool>,
     go: Sender<()>,
     started: Receiver<Result<Info, CaptureError>>,
     stopped: Receiver<Stopped>,
-    /// Is dropped when the ledgers have been read: only then is the source dropped.
+    /// Dropped after the ledgers were read: only then is the source dropped.
     release: Sender<()>,
     thread: JoinHandle<()>,
 }
 
-/// The facts about a source when it has stopped, and the result of its run.
+/// The facts about a source when it has stopped, and the result of stopping it.
 type Stopped = (Info, Result<(), CaptureError>);
 
-/// The parts of a source that has been opened.
+/// The parts of a source that was opened.
 type Opened = (Info, Vec<FeedHandle>, Arc<dyn FeedControl>, Option<NetnsId>);
 
 /// The thread's ends of the channels.
@@ -50,7 +51,7 @@ struct Ends {
 }
 
 impl SourceThread {
-    /// Opens a source with these feeds on its own thread. `note` gets what happens to it without a command.
+    /// Opens a source with these feeds on its own thread. `note` gets events that no command has caused.
     pub(super) fn open(
         spec: &Arc<SourceSpec>,
         feeds: Vec<Feed>,
@@ -91,14 +92,15 @@ impl SourceThread {
         Ok((own, info, handles))
     }
 
-    /// Lets it offer frames. It may say other things of itself afterwards.
+    /// Makes the source offer frames. Returns the facts about it, which may have changed.
     pub(super) fn start(&self) -> Result<Info, CaptureError> {
-        // A thread that is gone has panicked.
+        // An error means that the thread has panicked.
         let _ = self.go.send(());
         self.started.recv().map_err(|_| CaptureError::Ended)?
     }
 
-    /// Stops it; `read` reads its ledgers before it is dropped. Gives the panic of its thread, if it came to that.
+    /// Stops the source. `read` reads its ledgers before it is dropped. Also returns the panic of its thread, if it has
+    /// panicked.
     pub(super) fn close<T>(
         self,
         read: impl FnOnce(Option<Info>, Result<(), CaptureError>) -> T,
@@ -119,7 +121,7 @@ impl SourceThread {
 /// The payload of a thread's panic.
 pub(super) type Panic = Option<Box<dyn std::any::Any + Send>>;
 
-/// Tells that the source has ended, whatever ends its thread.
+/// Reports that the source has ended if its thread panics.
 struct Ending<N: Fn(Note<CaptureError>)>(N);
 
 impl<N: Fn(Note<CaptureError>)> Drop for Ending<N> {
@@ -145,11 +147,11 @@ fn work(
         }
     };
     let control = source.control();
-    // Engines move this thread to where their interface is.
+    // The engine may have moved this thread into the network namespace of the interface.
     let netns = NetnsId::current();
     let opened = (source.info().clone(), control.feeds(), control, netns);
     let _ = ends.opened.send(Ok(opened));
-    // Closed before it was started.
+    // The source is closed before it was started.
     if ends.go.recv().is_err() {
         let _ = ends.stopped.send((source.info().clone(), Ok(())));
         let _ = ends.release.recv();
@@ -179,7 +181,7 @@ fn open(spec: &SourceSpec, feeds: Vec<Feed>) -> Result<Box<dyn Source>, CaptureE
     (spec.open)(feeds)
 }
 
-/// Moves frames until told to stop; gives how the source ended by itself.
+/// Moves frames until it is told to stop. If the source ends by itself, returns the note about that.
 fn pump(
     source: &mut dyn Source,
     stop: &AtomicBool,

@@ -1,4 +1,4 @@
-//! Messages to a consumer, kept until it takes them.
+//! Updates for a consumer, which are kept until the consumer takes them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,65 +11,66 @@ use weir_ring::{Mapping, Ring};
 use crate::core::{FeedId, SourceId};
 use crate::limits::PAST_LIVES_MAX;
 
-/// A change of the feeds that a consumer reads. Of a source that comes and goes while none is taken, the feeds
-/// of its last [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; of older ones nothing is told
-/// here, and [`Event::LetGo`](crate::core::Event::LetGo) counts their frames.
+/// A change to the feeds that a consumer reads. If a source vanishes and comes back repeatedly while the consumer takes
+/// no updates, only the feeds of its last [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; the updates
+/// of older feeds are discarded, and [`Event::LetGo`](crate::core::Event::LetGo) counts their frames.
 pub enum Update {
-    /// It reads these rings from here on, from their first frame.
+    /// The consumer reads these rings from now on, from their first frame.
     Joined(Joined),
-    /// It reads the rings of this feed no further than these ordinals, ring by ring. For a ring that has ended it is
-    /// its end.
+    /// The consumer reads the rings of this feed only up to these ordinals, one for each ring. A ring without an
+    /// ordinal is read to its end.
     Left(FeedId, Vec<u64>),
 }
 
 /// A feed that a consumer reads.
 pub struct Joined {
-    /// Which one.
+    /// The id of the feed.
     pub feed: FeedId,
-    /// Of this source.
+    /// The source of the feed.
     pub source: SourceId,
-    /// How often that had been opened by then.
+    /// Number of times that the source had been opened by then.
     pub life: u64,
-    /// Its rings: one, or as many as threads or CPUs write.
+    /// The rings: one, or one for each thread or CPU that writes frames.
     pub rings: Vec<Ring<Mapping>>,
-    /// Ordinals of the first frames that are the feed's, ring by ring; empty: all are.
+    /// Ordinal of the feed's first frame in each ring; empty: all frames belong to the feed.
     pub from: Vec<u64>,
     /// The line of its first ring in the consumer's wake page.
     pub first_line: usize,
-    /// By which of the channels that the consumer gave it is woken; `None` in the probe's own process.
+    /// Number of the consumer's channel that wakes it; `None` in the probe's own process.
     pub channel: Option<usize>,
-    /// Where this consumer says how far it has read each ring, if their writer waits for readers.
+    /// The place where this consumer reports how far it has read each ring, if the writer waits for readers.
     pub progress: Option<ReaderProgress>,
 }
 
-/// From the probe to one consumer.
+/// The queue of updates from the probe to one consumer.
 #[derive(Default)]
 pub struct Updates {
     untaken: Mutex<Untaken>,
     changed: Condvar,
-    /// There are some that were not taken.
+    /// Whether updates may be in the queue.
     is_changed: AtomicBool,
 }
 
 #[derive(Default)]
 struct Untaken {
     updates: VecDeque<Update>,
-    /// No more will come.
+    /// No more updates will come.
     is_over: bool,
 }
 
-/// A feed that a consumer did not take while its source came and went; each time that it had joined it.
+/// A feed whose updates were discarded, because the consumer did not take them while its source vanished and came back.
+/// If the consumer had joined it several times, there is one value for each.
 pub struct LetGo {
-    /// Of this source.
+    /// The source of the feed.
     pub source: SourceId,
-    /// Which one.
+    /// The id of the feed.
     pub feed: FeedId,
-    /// The frames in its rings.
+    /// Number of the feed's frames in its rings.
     pub frames: u64,
 }
 
 impl Updates {
-    /// One more. Gives the feeds that this makes one too many.
+    /// Adds an update. Returns the feeds whose updates are discarded, because there are too many.
     pub fn push(&self, update: Update) -> Vec<LetGo> {
         let mut untaken = self.lock();
         let left = match &update {
@@ -83,25 +84,25 @@ impl Updates {
         gone
     }
 
-    /// No more will come.
+    /// Records that no more updates will come.
     pub fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
     }
 
-    /// Those that have come since this was asked last.
+    /// Returns the updates that have come since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Update> {
         if !self.is_changed.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        // Before they are taken: an update that comes in between is not missed, and at worst causes one
+        // Reset before the updates are taken: so an update that comes in between is not missed, and at worst causes a
         // needless look.
         self.is_changed.swap(false, Ordering::Acquire);
         self.lock().updates.drain(..).collect()
     }
 
-    /// The next one, once it is there; `None` after `limit`, and when none is left and no more will come.
+    /// Waits for the next update, and returns it; `None` after `limit`, or if no update is left and no more will come.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> Option<Update> {
         let waits = |untaken: &mut Untaken| untaken.updates.is_empty() && !untaken.is_over;
@@ -109,7 +110,7 @@ impl Updates {
         waited.unwrap_or_else(PoisonError::into_inner).0.updates.pop_front()
     }
 
-    /// Waits until a feed is joined, at most `limit`; whatever else has come by then is passed over.
+    /// Waits for at most `limit` until a feed is joined. Other updates that come before it are skipped.
     #[must_use]
     pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
         let begin = Instant::now();
@@ -121,24 +122,25 @@ impl Updates {
         }
     }
 
-    /// Every step leaves it whole.
+    /// Locks the queue. A poisoned lock is ignored: the queue is consistent after every step.
     fn lock(&self) -> MutexGuard<'_, Untaken> {
         self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A feed that was joined and left, neither of which was taken.
+/// A feed whose joining and leaving are both still in the queue.
 struct Past<'a> {
     joined: &'a Joined,
-    /// How far it is to be read.
+    /// The ordinals up to which its rings are to be read.
     until: &'a [u64],
-    /// Where among the updates it says that it was joined, and that it was left. One that says that it was left when it
-    /// was joined before, and that was taken, is none of these.
+    /// Positions of its two updates in the queue: that it was joined, and that it was left. An update of leaving does
+    /// not count if the update of joining was taken before.
     places: [usize; 2],
 }
 
 impl Untaken {
-    /// This feed was left. If it was not even taken, the oldest life of its source may be one too many.
+    /// Discards the updates of the oldest life of a source, after a feed of the source was left, if the consumer has
+    /// not taken them and there are too many lives.
     fn let_oldest_go(&mut self, left: FeedId) -> Vec<LetGo> {
         let Some(source) = self.joined().find(|joined| joined.feed == left).map(|of| of.source)
         else {
@@ -146,7 +148,7 @@ impl Untaken {
         };
         let past = self.past(source);
         let mut lives: Vec<u64> = past.iter().map(|past| past.joined.life).collect();
-        // They are in order.
+        // They are in order, so equal ones are adjacent.
         lives.dedup();
         if lives.len() <= PAST_LIVES_MAX {
             return Vec::new();
@@ -154,7 +156,7 @@ impl Untaken {
         let (mut gone, mut told) = (Vec::new(), BTreeSet::new());
         for Past { joined, until, places } in past {
             if joined.life == lives[0] {
-                // A ring that says nothing else is at its end.
+                // A ring without an ordinal is read to its end.
                 let rings = joined.rings.iter().enumerate();
                 let frames = rings.map(|(at, ring)| {
                     let until = until.get(at).copied().unwrap_or(ring.frames_written());
@@ -169,7 +171,7 @@ impl Untaken {
         gone
     }
 
-    /// The feeds of a source that were joined and left again, each time.
+    /// Returns the feeds of a source whose joining and leaving are both in the queue, one for each joining.
     fn past(&self, source: SourceId) -> Vec<Past<'_>> {
         let past = self.updates.iter().enumerate().filter_map(|(at, update)| match update {
             Update::Joined(joined) if joined.source == source => {

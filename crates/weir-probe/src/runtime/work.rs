@@ -1,5 +1,5 @@
-//! Carries out the effects that the core requests. Threads that wait for the reply to a command do so while they wait;
-//! the housekeeper's thread carries out effects at any time.
+//! Carries out the effects that the core requests. A thread that waits for the reply to a command carries out effects
+//! while it waits; the housekeeper's thread carries out effects at any time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -13,8 +13,7 @@ use crate::limits::ENDED_SOURCES_MAX;
 use crate::wants::Wants;
 
 impl Shared {
-    /// Locks the state. A poisoned lock is ignored: every step leaves the state consistent, so it is valid after a
-    /// panic, too.
+    /// Locks the state. A poisoned lock is ignored: the state is consistent after every step, so also after a panic.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! Methods of `capture` for guests: the list of guests, detaching one, and the copy that a guest
-//! reads.
+//! Methods of `capture` for guests: the list of guests, detaching and attaching a guest, and the copy of a feed that a
+//! guest reads.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::reader::Reader;
 use crate::rights;
 
 impl Client {
-    /// The guest, if this client is one.
+    /// Returns the guest, if this client is one.
     pub(super) fn guest(&self) -> Option<Arc<Guest>> {
         match &self.who {
             Who::Guest(name) => self.daemon.guests.get(name),
@@ -47,7 +47,7 @@ impl Client {
         done()
     }
 
-    /// Makes a copy of a feed in the region of the guest, for it to read.
+    /// Creates a copy of a feed in the guest's region, which the guest reads.
     pub(super) fn copy(&self, reader: &Arc<Reader>) -> Result<InRegion, RpcError> {
         let unknown = || RpcError::refused("the daemon's file has no such guest any more");
         let guest = self.guest().ok_or_else(unknown)?;

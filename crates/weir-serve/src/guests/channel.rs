@@ -1,11 +1,10 @@
-//! Streams that a guest's broker makes to the host by vsock. Each stream is one session.
+//! Streams from a guest's broker to the host by vsock. Each stream is one session.
 //!
-//! The daemon `vhost-device-vsock` passes a connection to port P on to a Unix socket, whose path is
-//! that of its option `uds-path` with `_P` appended (the crate's README, "Using the vsock device").
-//! The path identifies the guest.
+//! The daemon `vhost-device-vsock` forwards a connection to port P to a Unix socket, whose path is its option
+//! `uds-path` with `_P` appended (README of the crate, "Using the vsock device"). The path identifies the guest.
 //!
-//! A newer stream replaces the previous one. A guest that is reset leaves a stream that nobody
-//! ends, and its next broker must not wait for it.
+//! A newer stream replaces the previous one: a guest that is reset leaves a stream that nobody closes, and its next
+//! broker must not wait for the end of that stream.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,22 +20,21 @@ use weir_plug::vsock;
 
 use crate::private;
 
-/// The socket's permissions. `vhost-device-vsock` runs as QEMU's user, who owns the folder but is
-/// not in its group, which is the daemon's. If others cannot enter the folder, the folder decides
-/// who may connect. Otherwise only this process's user may connect, because the socket's group
-/// could be that of the daemon's clients.
+/// Returns the permissions of the socket. `vhost-device-vsock` runs as QEMU's user, who owns the folder but is not in
+/// its group, which is the daemon's. If others cannot enter the folder, the folder decides who may connect. Otherwise
+/// only this process's user may connect, because the socket's group could be that of the daemon's clients.
 fn socket_mode(folder: &Path) -> io::Result<u32> {
     let is_closed = folder.metadata()?.mode() & 0o001 == 0;
     Ok(if is_closed { 0o666 } else { 0o600 })
 }
 
-/// Listens for the connections of a guest by vsock.
+/// A socket on which the daemon listens for a guest's vsock connections.
 pub(crate) struct GuestListener {
     listener: UnixListener,
     _file: SocketFile,
 }
 
-/// The socket on which the daemon listens for a guest whose `vhost-device-vsock` has this
+/// Returns the path of the socket on which the daemon listens for a guest whose `vhost-device-vsock` has this
 /// `uds-path`.
 pub(crate) fn socket_of(uds_path: &Path) -> PathBuf {
     let mut path = uds_path.as_os_str().to_owned();
@@ -45,8 +43,8 @@ pub(crate) fn socket_of(uds_path: &Path) -> PathBuf {
 }
 
 impl GuestListener {
-    /// Listens. No other process may be able to listen in its place, because it would get the
-    /// guest's block lists and filters.
+    /// Begins to listen. Fails if another process could listen in place of the daemon: it would get the guest's block
+    /// lists and filters.
     ///
     /// # Errors
     /// The folder does not exist, is writable by others, or another daemon listens there.
@@ -63,7 +61,7 @@ impl GuestListener {
         Ok(GuestListener { listener, _file: file })
     }
 
-    /// The next stream; `None` once `end` is readable.
+    /// Waits for the next stream; returns `None` once `end` is readable.
     fn accept(&self, end: BorrowedFd<'_>) -> io::Result<Option<UnixStream>> {
         loop {
             let mut fds = [
@@ -94,7 +92,7 @@ impl GuestListener {
     ) -> io::Result<()> {
         let serve = &serve;
         thread::scope(|scope| {
-            // Dropping it ends the stream, also if this function fails.
+            // Dropping this value ends the stream, also if this function fails.
             let mut served: Option<ServedStream<'_>> = None;
             while let Some(stream) = self.accept(end)? {
                 drop(served.take());
@@ -112,7 +110,7 @@ fn is_passing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
 }
 
-/// The stream that is being served. Dropping it ends the stream and waits for its thread.
+/// The stream that is served now. Dropping it ends the stream and waits for its thread.
 struct ServedStream<'scope> {
     end: UnixStream,
     thread: Option<ScopedJoinHandle<'scope, ()>>,

@@ -13,28 +13,28 @@ use weir_vm::Pages;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
-    /// The socket of its port: QEMU's `-chardev socket,path=PORT,server=on,wait=off`.
+    /// The socket of the guest's port: QEMU's `-chardev socket,path=PORT,server=on,wait=off`.
     pub port: Option<PathBuf>,
     /// Instead of a port: the `uds-path` of the guest's `vhost-device-vsock`.
     pub vsock: Option<PathBuf>,
-    /// The socket of its monitor: QEMU's `-qmp unix:QMP,server=on,wait=off`.
+    /// The socket of the guest's monitor: QEMU's `-qmp unix:QMP,server=on,wait=off`.
     pub qmp: Option<PathBuf>,
-    /// Its name, UUID or id in libvirt, which knows its port and its monitor.
+    /// The guest's name, UUID or id in libvirt, which knows its port and its monitor.
     pub libvirt: Option<String>,
-    /// The libvirt to connect to; by default the system's (`qemu:///system`).
+    /// The libvirt to which to connect; default: the system's (`qemu:///system`).
     pub libvirt_uri: Option<String>,
-    /// MiB of the memory that it shares: a power of two, which holds the rings of all of its feeds.
+    /// Size of the shared memory in MiB: a power of two. It holds the rings of all feeds of the guest.
     #[serde(default = "region_mib")]
     pub region_mib: u64,
-    /// Uses reserved huge pages (`vm.nr_hugepages`) for that memory.
+    /// Whether to use reserved huge pages (`vm.nr_hugepages`) for that memory.
     #[serde(default)]
     pub hugepages: bool,
 }
 
-/// Refuses a name that cannot be used unchanged in paths, options of QEMU and commands.
+/// Checks that a name can be used unchanged in paths, options of QEMU and commands.
 ///
 /// # Errors
-/// A text with the rule for names.
+/// The rule for names, as a text.
 pub fn check_guest_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(fits) {
@@ -44,13 +44,13 @@ pub fn check_guest_name(name: &str) -> Result<(), String> {
         .into())
 }
 
-/// Default for the MiB of a guest's region: the rings of three feeds of the default size.
+/// Default size of a guest's region in MiB: enough for the rings of three feeds of the default size.
 fn region_mib() -> u64 {
     weir_region::limits::REGION_MIB_DEFAULT
 }
 
 impl GuestConfig {
-    /// Checks the entry. Gives its first error.
+    /// Checks the entry. Returns its first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (mib, min, max) =
             (self.region_mib, REGION_BYTES_MIN / UNIT_BYTES, REGION_BYTES_MAX / UNIT_BYTES);
@@ -89,13 +89,13 @@ impl GuestConfig {
         }
     }
 
-    /// Sockets of its QEMU, with the keys that name them.
+    /// Returns the sockets of the guest's QEMU, with the keys that name them.
     fn sockets(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [("port", &self.port), ("vsock", &self.vsock), ("qmp", &self.qmp)];
         all.into_iter().filter_map(|(key, path)| Some((key, path.as_deref()?)))
     }
 
-    /// Checks guests against each other: no two may have the same socket or the same domain.
+    /// Checks that no two guests have the same socket or the same domain.
     pub(crate) fn check_all(guests: &BTreeMap<String, GuestConfig>) -> Result<(), String> {
         let (mut sockets, mut domains) = (BTreeMap::new(), BTreeMap::new());
         for (name, guest) in guests {
@@ -117,10 +117,10 @@ impl GuestConfig {
         Ok(())
     }
 
-    /// Refuses a region that is too small for a single feed with rings of this size.
+    /// Checks that the region is large enough for at least one feed with rings of this size.
     pub(crate) fn check_room(&self, ring_mib: u64) -> Result<(), String> {
-        // As for a copy: a power of two of blocks, and one for the ring's header. The region has a
-        // header, too.
+        // The size of a copy: a power of two of blocks, and one block for the ring's header. The region itself also has
+        // a header.
         let ring = 1 + (1 << ring_mib.max(DATA_BLOCKS_MIN).ilog2());
         let (region, needed) = (self.region_mib, ring + 1);
         if needed <= region {
@@ -133,7 +133,7 @@ impl GuestConfig {
         ))
     }
 
-    /// Pages of its memory.
+    /// Returns the kind of pages for the guest's memory.
     pub(crate) fn pages(&self) -> Pages {
         if self.hugepages { Pages::Reserved } else { Pages::Now }
     }

@@ -19,8 +19,8 @@ use crate::guests::{Guest, GuestServer, GuestThreads, ThreadGuard};
 use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX};
 use crate::reader::Reader;
 
-/// The thread of a guest's machine. The guest's other thread and its session end with it, also
-/// after a panic.
+/// The end of the thread of a guest's machine. When this is dropped, also after a panic, the guest's other thread and
+/// its session end, too.
 struct MachineThread {
     guest: Arc<Guest>,
     _thread: ThreadGuard,
@@ -37,7 +37,7 @@ impl Daemon {
     /// Serves each guest of the file over `serving`, on separate threads, until [`end_guests`](Daemon::end_guests).
     ///
     /// # Errors
-    /// There is no thread left, or no descriptor.
+    /// No thread or descriptor is left.
     pub fn serve_guests(self: &Arc<Daemon>, serving: &Arc<Serving>) -> io::Result<()> {
         let _changes = self.guests.lock_changes();
         let own = Arc::downgrade(self);
@@ -49,8 +49,8 @@ impl Daemon {
         config.guests.iter().try_for_each(|(name, guest)| self.begin_guest(name, guest, None))
     }
 
-    /// Ends the threads of all guests and waits for them, except for one that waits for a QEMU
-    /// which does not answer. Plugged devices stay; the next daemon unplugs them.
+    /// Ends the threads of all guests and waits for them, but only for a limited time: a thread may wait for a QEMU
+    /// that does not answer. Plugged devices stay; the next daemon unplugs them.
     pub fn end_guests(&self) {
         let _changes = self.guests.lock_changes();
         let all = self.guests.all();
@@ -128,7 +128,7 @@ impl Daemon {
         thread.spawn(move || {
             wait(earlier);
             worker.run();
-            // Until then, the guest can report that it has closed its feeds.
+            // Dropped only now: until the devices are unplugged, the guest can report that it has closed its feeds.
             drop(own);
         })?;
         let served = Arc::clone(&guest);
@@ -147,7 +147,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The guests that are served. Does not wait for machines.
+    /// Returns the guests that are served. Does not wait for machines.
     #[must_use]
     pub fn guests(&self) -> Vec<protocol::Guest> {
         let of = |guest: &Arc<Guest>| {
@@ -185,7 +185,7 @@ impl Daemon {
         detached.map_err(RpcError::refused)
     }
 
-    /// Lets a guest open feeds again.
+    /// Allows a guest to open feeds again.
     ///
     /// # Errors
     /// There is no such guest.
@@ -209,7 +209,7 @@ impl Daemon {
         })
     }
 
-    /// The open feeds of a guest.
+    /// Returns the open feeds of a guest.
     fn feeds_of(&self, guest: &str) -> Vec<Arc<Reader>> {
         let is_own = |who: &Who| matches!(who, Who::Guest(name) if **name == *guest);
         let mut readers = self.board.readers();

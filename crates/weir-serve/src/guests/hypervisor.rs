@@ -16,22 +16,22 @@ use crate::private::{self, NotPrivate};
 pub(crate) trait Hypervisor: Send + Sync {
     /// Connects to the machine's monitor.
     fn monitor(&self) -> Result<Box<dyn Monitor + Send>, Unreachable>;
-    /// The socket of the machine's port.
+    /// Returns the path of the socket of the machine's port.
     fn port(&self) -> Result<PathBuf, Unreachable>;
-    /// Interval at which a missing machine is looked for.
+    /// Returns the interval at which a missing machine is looked for.
     fn look_every(&self) -> Duration;
-    /// First pause before a check whether QEMU has released the memory of a removed device.
+    /// Returns the pause before the first check whether QEMU has released the memory of a removed device.
     fn unplug_look_after(&self) -> Duration {
         UNPLUG_LOOK_AFTER
     }
-    /// Times after a connection at which the machine's state is read again, because events may have
-    /// been missed.
+    /// Returns times after a connection at which the machine's state is read again, because events may have been
+    /// missed.
     fn state_again_after(&self) -> &[Duration] {
         &[]
     }
 }
 
-/// Why a machine cannot be reached.
+/// The reason why a machine cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreachable {
     #[error(transparent)]
@@ -41,13 +41,13 @@ pub(crate) enum Unreachable {
 }
 
 impl Unreachable {
-    /// Whether there is no machine.
+    /// Tells whether the reason is that there is no machine.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Unreachable::Vm(error) if error.is_absence())
     }
 }
 
-/// The hypervisor of a guest in the file.
+/// Returns the hypervisor of a guest in the file.
 pub(crate) fn of(config: &GuestConfig) -> Box<dyn Hypervisor> {
     match (&config.port, &config.qmp, &config.libvirt) {
         (_, _, Some(domain)) => Box::new(Domain::new(config.libvirt_uri.as_deref(), domain)),
@@ -65,8 +65,8 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Checks that no other process can put its own socket there. It would be taken for the guest,
-    /// and be given its memory.
+    /// Checks that no other process can put its own socket at this path. The daemon would take that process for the
+    /// guest, and give it the guest's memory.
     fn check(path: &Path) -> Result<(), NotPrivate> {
         private::check_folder_of(path)
     }

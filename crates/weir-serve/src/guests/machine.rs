@@ -50,7 +50,7 @@ impl Claim {
         &self.memory
     }
 
-    /// Keeps this ring for a while after the claim is dropped.
+    /// Keeps this ring for a while after this value is dropped.
     pub(crate) fn leave(&mut self, place: Arc<TakenRing>) {
         self.left = Some(place);
     }
@@ -71,10 +71,10 @@ impl Drop for Claim {
 }
 
 impl Machine {
-    /// A machine, and the worker that serves it ([`Worker::run`]).
+    /// Creates a machine, and the worker that serves it ([`Worker::run`]).
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// No descriptor is left.
     pub(crate) fn new(spec: Spec) -> std::io::Result<(Machine, Worker)> {
         let inbox = Arc::new(Inbox::new()?);
         let state = GuestState::Absent;
@@ -84,7 +84,7 @@ impl Machine {
         Ok((Machine { inbox, status }, worker))
     }
 
-    /// The last known status. Never waits.
+    /// Returns the last known status. Never waits.
     pub(crate) fn status(&self) -> MachineStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -111,9 +111,8 @@ impl Machine {
     /// is refused.
     ///
     /// # Errors
-    /// The machine cannot be reached, so the request is refused. Or the devices are not released
-    /// within the limit; they are removed when the guest answers. Or the guest was attached in the
-    /// meantime.
+    /// The machine cannot be reached, so the request is refused; or the devices are not released in time, so they are
+    /// removed when the guest answers; or the guest was attached in the meantime.
     pub(crate) fn detach(
         &self,
         within: Duration,
@@ -139,7 +138,7 @@ impl Machine {
         })
     }
 
-    /// Lets the guest open feeds again. This ends a detachment in progress.
+    /// Allows the guest to open feeds again. Ends a detachment that is in progress.
     pub(crate) fn attach(&self) {
         self.inbox.post(Request::Attach);
     }
@@ -149,8 +148,7 @@ impl Machine {
         self.inbox.post(Request::PortEnded);
     }
 
-    /// Tells its thread to end: at once, or, with `unplugs`, when the devices are gone, at most
-    /// after that time.
+    /// Tells the machine's thread to end: at once for `None`, else when the devices are gone, or after this time.
     pub(crate) fn end(&self, unplugs: Option<Duration>) {
         self.inbox.post(Request::End { unplugs });
     }

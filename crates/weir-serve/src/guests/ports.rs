@@ -16,12 +16,11 @@ use crate::guests::channel::GuestListener;
 use crate::guests::hypervisor::Hypervisor;
 use crate::limits::{GUEST_CONNECT_EVERY, SESSIONS_TOLD_EVERY};
 
-/// Why a guest's port or vsock cannot be served. It is reported once, and again after it has
-/// changed.
+/// The reason why a guest's port or vsock cannot be served. It is logged once, and again when it changes.
 struct Fault<'a> {
     guest: &'a str,
     what: &'static str,
-    /// How the daemon goes on.
+    /// Text about how the daemon goes on.
     remedy: &'static str,
     reported: Option<String>,
 }
@@ -38,7 +37,7 @@ impl Fault<'_> {
         }
     }
 
-    /// The port or vsock is served.
+    /// Records that the port or vsock is served.
     fn clear(&mut self) {
         self.reported = None;
     }
@@ -78,13 +77,12 @@ impl Guest {
         }
     }
 
-    /// Serves each stream that the guest makes. The end of a stream does not mean that QEMU has
-    /// ended.
+    /// Serves each stream that the guest opens. The end of a stream does not mean that QEMU has ended.
     fn serve_vsock(&self, uds_path: &Path, serving: &Weak<Serving>, say: impl Fn(&str) + Sync) {
         let was_served = AtomicBool::new(false);
         let serve = |stream: OwnedFd| {
             was_served.store(true, Ordering::Relaxed);
-            // The guest ends it, and makes the next stream afterwards.
+            // An error is not logged: the guest has closed the stream, and will open another.
             let _ = self.serve_port(stream, serving, &say);
             self.session.set_session(None);
             self.session.set_port(None);
@@ -134,13 +132,13 @@ impl Guest {
             let transport = Arc::new(transport);
             self.session.set_session(Some(&transport));
             self.tell_of_session(say);
-            // An error means that there are too many connections. The guest tries again.
+            // An error means that there are too many connections. The guest will try again.
             let _ = serving.serve_over(transport, Who::Guest(Arc::clone(&self.name)));
             let is_ended_here = self.session.is_ended_here();
             self.session.set_session(None);
             if is_ended_here {
-                // A broker that is still there begins a new session. The daemon does not wait for a
-                // broker that does not read.
+                // A broker that is still running then begins a new session. An error is ignored: the daemon does not
+                // wait for a broker that does not read.
                 let _ = port.announce();
             }
         }
@@ -148,7 +146,7 @@ impl Guest {
     }
 }
 
-/// Connects without waiting: fails if QEMU is stopped and its queue of connections is full.
+/// Connects without waiting: the call fails if QEMU is stopped and its queue of connections is full.
 fn connect(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,8 +1,8 @@
 //! The relay: merges the rings of a feed into the one ring that a guest reads.
 //!
-//! It is a consumer of the probe like any other, and its output is a ring in the guest's region.
-//! Frames that do not reach this ring are the drop `relay` of the guest's feed: those for which the
-//! relay was too slow, and all that are left when it fails.
+//! It is a consumer of the probe like any other, and its output is a ring in the guest's region. Frames that do not
+//! reach this ring are counted as the drop `relay` of the guest's feed: frames that were overwritten because the relay
+//! was too slow, and all remaining frames when the relay fails.
 
 mod account;
 mod completion;
@@ -34,8 +34,7 @@ pub(crate) use output::Bell;
 use output::{Output, ToRegion};
 use owed::{Owed, Recorded};
 
-/// Number of rings that a relay can read at a time: those of a feed, and those to which the feed
-/// moves.
+/// Number of rings that a relay can read at a time: the rings of a feed, and those to which it moves.
 const LINES: usize = weir_ring::wake::RINGS_MAX;
 
 /// A guest's copy of a feed.
@@ -51,8 +50,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Begins to copy the rings of this subscription, from the feed's begin. It follows the
-    /// subscription to other rings, of which it copies all frames.
+    /// Begins to copy the rings of this subscription, from the beginning of the feed. Follows the subscription to other
+    /// rings, whose frames are all copied.
     pub(crate) fn start(
         probe: &Probe,
         subscription: SubscriptionId,
@@ -67,7 +66,7 @@ impl Relay {
                 let (from, is_complete) = (Some(reads.from.clone()), Arc::clone(&is_complete));
                 Box::new(SubscriptionSource { consumer, from, is_complete })
             }
-            // Its source has ended since it was opened. The rings are closed, and contain all frames that came.
+            // The source has ended since the feed was opened. The rings are closed, and contain all frames.
             Err(ProbeError::Ended | ProbeError::Unknown) if !reads.rings.is_empty() => {
                 let sleeper = Sleeper::new(LINES).map_err(ConsumerError::from)?;
                 let feed = JoinedFeed {
@@ -82,7 +81,7 @@ impl Relay {
         Relay::copying(source, is_complete, data_blocks, bell)
     }
 
-    /// Copies the frames of a source, until `is_complete`.
+    /// Copies the frames of a source until `is_complete` is set and all frames were copied.
     fn copying(
         source: Box<dyn FrameSource>,
         is_complete: Arc<AtomicBool>,
@@ -93,7 +92,7 @@ impl Relay {
         let owed = Arc::<Owed>::default();
         let mut source = Box::new(Recorded::new(source, Arc::clone(&owed)));
         let mut ordered = Box::new(Ordered::new(RELAY_SLACK, ToRegion::new(data_blocks, bell)));
-        // Describes the feed's interface, which makes the ring.
+        // Describes the feed's interface, which creates the ring.
         thread::take_changes(source.as_mut(), ordered.as_mut())?;
         let output = ordered.sink().output().ok_or(ProbeError::Ended)?;
         let taken = output.hand_over_place().ok_or(ProbeError::Ended)?;
@@ -111,17 +110,17 @@ impl Relay {
         Ok(Relay { running, completion, output, ring, taken, memory, is_complete, reported })
     }
 
-    /// The place of the ring in the region.
+    /// Returns the place of the ring in the region.
     pub(crate) fn place(&self) -> weir_region::Place {
         self.taken.place()
     }
 
-    /// The ring's place, for an owner that keeps it longer than this relay.
+    /// Returns the ring's place, for an owner that keeps it longer than this relay.
     pub(crate) fn taken(&self) -> &Arc<TakenRing> {
         &self.taken
     }
 
-    /// The lag of the slowest reader in the guest, by its last reported position.
+    /// Returns the lag of the slowest reader in the guest, by its last reported position.
     pub(crate) fn lag(&self) -> Option<Lag> {
         let position = self.memory.position(self.taken.place().slot)?;
         Some(Lag::of(&self.ring, position))
@@ -133,20 +132,20 @@ impl Relay {
         self.completion.listen(Box::new(listener));
     }
 
-    /// No more rings join. The relay ends once all frames were passed on. Does not wait.
+    /// Records that no more rings join: the relay ends once it has copied all frames. Does not wait.
     pub(crate) fn complete(&self) {
         self.is_complete.store(true, Ordering::Release);
         self.running.drain();
     }
 
-    /// Passes on the remaining frames of the rings, closes the guest's ring, and ends. Does not
-    /// wait.
+    /// Makes the relay copy the remaining frames of the rings, close the guest's ring, and end. Does not wait.
     pub(crate) fn stop(&self) {
         self.is_complete.store(true, Ordering::Release);
         self.running.stop();
     }
 
-    /// [`stop`](Relay::stop)s, and waits for the end. A relay that has not ended at `deadline` has failed.
+    /// Stops the relay as [`stop`](Relay::stop), and waits for its end. A relay that has not ended at `deadline` has
+    /// failed.
     pub(crate) fn finish_by(&self, deadline: Instant) {
         self.stop();
         if self.completion.wait_until(deadline).is_none() {
@@ -156,16 +155,16 @@ impl Relay {
         }
     }
 
-    /// The ledger of the feed, as far as its frames have reached the guest's ring. `host` gives the
-    /// ledger of the host's rings. Frames on their way are not offered yet. No count ever falls.
+    /// Returns the ledger of the feed, as far as its frames have reached the guest's ring. `host` returns the ledger of
+    /// the host's rings. Frames that are being copied are not counted as offered yet. No count ever decreases.
     pub(crate) fn account(&self, host: impl FnOnce() -> Ledger) -> Ledger {
         let (copied, delivered, outcome) = self.counts();
-        // The host's counts are read later, so they include everything that is counted here.
+        // The host's counts are read after the others, so they include all frames that the others include.
         self.reported.raise(copied.account(delivered, outcome.as_ref(), host()))
     }
 
-    /// The same for a relay that has ended, if all rings that it read are closed, and `host` counts
-    /// exactly their frames: each of them has reached the guest's ring, or is a drop.
+    /// Returns the ledger for a relay that has ended, if all rings that it read are closed and `host` counts exactly
+    /// their frames: each frame has reached the guest's ring, or is a drop.
     pub(crate) fn account_of_closed(&self, host: impl FnOnce() -> Ledger) -> Ledger {
         let (copied, delivered, outcome) = self.counts();
         let host = host();
@@ -194,7 +193,7 @@ impl Drop for Relay {
     }
 }
 
-/// Why a guest has no copy of a feed.
+/// The reason why a guest has no copy of a feed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error(transparent)]
@@ -208,7 +207,7 @@ pub(crate) enum RelayError {
 /// The frames of a subscription, which may move to other rings.
 struct SubscriptionSource {
     consumer: Consumer,
-    /// Begin of the first feed. Feeds to which it moves begin with their first frames.
+    /// The ordinals at which the first feed begins. Later feeds begin with the first frames of their rings.
     from: Option<Vec<u64>>,
     is_complete: Arc<AtomicBool>,
 }

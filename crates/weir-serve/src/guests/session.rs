@@ -1,4 +1,4 @@
-//! A guest's port and its session, for the rest of the daemon.
+//! A guest's port and its session, for other parts of the daemon.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,17 +23,17 @@ pub(crate) struct GuestSession {
 }
 
 impl GuestSession {
-    /// The port, while QEMU is there.
+    /// Returns the port, while there is a connection to it.
     pub(crate) fn port(&self) -> Option<Arc<Port>> {
         self.port.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A number for the guest's next feed. It reveals nothing about other clients.
+    /// Returns a number for the guest's next feed. It reveals nothing about other clients.
     pub(crate) fn next_key(&self) -> u64 {
         self.opened.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether a broker has a session.
+    /// Tells whether a broker has a session.
     pub(crate) fn has_session(&self) -> bool {
         self.transport.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -54,16 +54,16 @@ impl GuestSession {
     /// Tells a broker that the daemon's file has changed, so that it asks for its sources again.
     pub(crate) fn tell_of_sources(&self) {
         let peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        // If the broker does not take the message, its session ends.
+        // An error means that the broker does not read: its session ends.
         peer.iter().for_each(|peer| _ = peer.notify(SOURCES_CHANGED, json!({}), Vec::new()));
     }
 
-    /// Records that QEMU's port exists, or has ended.
+    /// Records that the port is connected, or is not any more.
     pub(crate) fn set_port(&self, port: Option<&Arc<Port>>) {
         *self.port.lock().unwrap_or_else(PoisonError::into_inner) = port.cloned();
     }
 
-    /// Whether the last session was ended by [`end_session`](GuestSession::end_session), and not by the guest.
+    /// Tells whether the last session was ended by [`end_session`](GuestSession::end_session), and not by the guest.
     pub(crate) fn is_ended_here(&self) -> bool {
         self.is_ended_here.load(Ordering::Acquire)
     }

@@ -1,13 +1,13 @@
-//! Metrics that the daemon and a capture have in common, under the same names.
+//! Metrics that the daemon and a capture both have, with the same names.
 
 use weir_client::protocol::Ledger;
 use weir_client::status::SourceStatus;
 use weir_metrics::{Labels, MetricFamily, counter, gauge, labels};
 
-/// Reads one count of a ledger.
+/// Returns one count of a ledger.
 type Count = fn(&Ledger) -> u64;
 
-/// Metrics of the sources: whether they are open, and how they are captured.
+/// Returns metrics of the sources: whether they are open, and how they are captured.
 #[must_use]
 pub fn of_sources(sources: &[SourceStatus]) -> Vec<MetricFamily> {
     let open = sources.iter();
@@ -36,7 +36,7 @@ fn about(source: &SourceStatus) -> Labels {
     ])
 }
 
-/// The counts of these ledgers. Their names begin with `prefix`.
+/// Returns the counts of these ledgers as metrics. Their names begin with `prefix`.
 #[must_use]
 pub fn of_ledgers(prefix: &str, ledgers: &[(Labels, &Ledger)]) -> Vec<MetricFamily> {
     let counts: [(&str, &str, Count); 6] = [

@@ -1,5 +1,5 @@
-//! The end of a client's feed. It begins under a lock that keeps its rings from changing, and
-//! finishes without a lock.
+//! The end of a client's feed. Closing begins under a lock that keeps its rings from changing, and finishes without a
+//! lock.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
@@ -9,22 +9,21 @@ use weir_ring::Ledger;
 
 use super::{Reader, Reads};
 
-/// A feed's rings when its subscription has ended.
+/// The state of a feed's rings when its subscription has ended.
 pub(crate) struct Ending {
-    /// The rings' ledger; `None` if it must still be requested, `Some(None)` if it could not be
-    /// read.
+    /// The rings' ledger; `None` if it must still be requested, `Some(None)` if it could not be read.
     pub(crate) ledger: Option<Option<Ledger>>,
-    /// Whether the rings are closed, and the ledger is their last one.
+    /// Whether the rings are closed, and the ledger is final.
     pub(crate) is_final: bool,
 }
 
-/// A feed whose subscription has ended.
+/// The final position of a feed whose subscription has ended.
 pub(super) struct Closing {
     reads: Arc<Reads>,
-    /// Number of frames that had been written to each ring by then.
+    /// Number of frames that had been written to each ring when the subscription ended.
     until: Vec<u64>,
     is_final: bool,
-    /// Set once it is known.
+    /// Set once the ledger is known.
     ledger: OnceLock<Option<Ledger>>,
 }
 
@@ -36,8 +35,7 @@ impl Closing {
     }
 }
 
-/// After a panic in the closing, no thread may wait for its end: the feed is then closed without an
-/// account.
+/// Completes the closing after a panic, so that no thread waits for its end: the feed is then closed without a ledger.
 struct BeginGuard<'a> {
     reader: &'a Reader,
     reads: &'a Arc<Reads>,
@@ -53,11 +51,11 @@ impl Drop for BeginGuard<'_> {
 }
 
 impl Reader {
-    /// Begins to close it: `end` ends the subscription. A guest's copy is told to end, without
-    /// waiting for it. `false` if another thread closes the feed, or has closed it.
+    /// Begins to close the feed: `end` ends the subscription. A guest's copy is told to end, and this does not wait for
+    /// it. Returns `false` if another thread is closing or has closed the feed.
     ///
-    /// For a guest's feed, the caller keeps the feed from moving to other rings during this call.
-    /// Otherwise, the ledger of some rings would be combined with the frames of others.
+    /// For a guest's feed, the caller keeps the feed from moving to other rings during this call. Otherwise, the ledger
+    /// of some rings would be combined with the frame counts of others.
     pub(crate) fn begin_close(&self, end: impl FnOnce(&Reads) -> Ending) -> bool {
         if std::mem::replace(&mut self.state().is_closing, true) {
             return false;
@@ -66,7 +64,7 @@ impl Reader {
         let _guard = BeginGuard { reader: self, reads: &reads };
         let ending = end(&reads);
         let closing = Closing::new(Arc::clone(&reads), ending);
-        // The copy passes on the remaining frames of the rings, and ends.
+        // The copy copies the remaining frames of the rings, and ends.
         self.copy.get().iter().for_each(|copy| copy.relay.stop());
         self.set_closing(closing);
         true
@@ -77,22 +75,22 @@ impl Reader {
         self.begun.notify_all();
     }
 
-    /// The facts about its end. Waits until its closing has begun.
+    /// Returns the state at the end of the subscription. Waits until the closing has begun.
     fn closing(&self) -> Option<Arc<Closing>> {
         let runs = |state: &mut super::State| state.closing.is_none();
         let state = self.begun.wait_while(self.state(), runs);
         state.unwrap_or_else(PoisonError::into_inner).closing.clone()
     }
 
-    /// Gets the last ledger of its rings with `ask`, if it is not known yet.
+    /// Gets the last ledger of the feed's rings with `ask`, if it is not known yet.
     pub(crate) fn ask_last_ledger(&self, ask: impl FnOnce(&Reads) -> Option<Ledger>) {
         if let Some(closing) = self.closing() {
             closing.ledger.get_or_init(|| ask(&closing.reads));
         }
     }
 
-    /// Its account, once its closing has begun; the same for every caller. Waits for a guest's copy
-    /// until `deadline`. `ask` gets the last ledger of its rings, if it is not known yet.
+    /// Returns the feed's final counts, once its closing has begun; the same for every caller. Waits for a guest's copy
+    /// until `deadline`. `ask` gets the last ledger of the feed's rings, if it is not known yet.
     pub(crate) fn finish_close(
         &self,
         deadline: Instant,
@@ -103,12 +101,12 @@ impl Reader {
             return closed;
         }
         let Closing { reads, until, is_final, ledger } = &*closing;
-        // Done before waiting for the copy: if others continue to read the rings, the ledger grows.
+        // Done before the wait for the copy: if others still read the rings, the ledger grows.
         let ledger = ledger.get_or_init(|| ask(reads));
         let copy = self.copy.get();
-        // Afterwards the copy has all frames, and its ring is closed.
+        // After this, the copy has all frames, and its ring is closed.
         copy.iter().for_each(|copy| copy.relay.finish_by(deadline));
-        // If stopping a source fails, it may write for some time.
+        // If a source could not be stopped, it may go on writing for some time.
         let until = if *is_final { reads.written() } else { until.clone() };
         let ledger = ledger.as_ref().map(|ledger| {
             let host = || reads.account(ledger, &until);

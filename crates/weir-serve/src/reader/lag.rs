@@ -1,28 +1,28 @@
-//! How far a client's slowest consumer is behind, and how many of these frames were overwritten.
+//! Computes how many frames a client's slowest consumer has not read, and how many of these were overwritten.
 
 use weir_ring::{Ring, Start, Words};
 
 use super::{Reader, Sleeping};
 
-/// Frames that a consumer has not read, by its reported position.
+/// The frames that a consumer has not read, by its reported position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lag {
     /// Number of these frames.
     pub frames: u64,
-    /// Number of them that were overwritten. The position may be 0.1 s old, so the consumer may
-    /// have read them.
+    /// Number of these frames that were overwritten. The position may be 0.1 s old, so the consumer may have read them
+    /// before.
     pub lapped: u64,
 }
 
 impl Lag {
-    /// The lag of a consumer whose next frame has the ordinal `position`.
+    /// Returns the lag of a consumer whose next frame has the ordinal `position`.
     pub(crate) fn of<M: Words>(ring: &Ring<M>, position: u64) -> Lag {
         let frames = ring.frames_written().saturating_sub(position);
         if frames == 0 {
             return Lag::default();
         }
-        // An overtaken consumer continues where a reader that starts at its position begins. If
-        // there is no such reader, 0 is assumed.
+        // A lapped consumer goes on where a reader that starts at its position would begin. If such a reader cannot be
+        // created, 0 is assumed.
         let reader = weir_ring::Reader::new(ring, Start::Ordinal(position));
         let lapped = reader.map_or(0, |reader| reader.lapped());
         Lag { frames, lapped: lapped.min(frames) }
@@ -34,7 +34,7 @@ impl Lag {
 }
 
 impl Reader {
-    /// The lag of the slowest of its consumers; `None` without any.
+    /// Returns the lag of the slowest consumer; `None` if there are no consumers.
     #[must_use]
     pub fn lag(&self) -> Option<Lag> {
         if let Some(copy) = self.copy.get() {

@@ -1,4 +1,4 @@
-//! The rings that a feed reads, and the account of their frames.
+//! The rings that a feed reads, and the counts of their frames.
 
 use weir_client::protocol;
 use weir_probe::FeedId;
@@ -6,38 +6,36 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 /// The rings that a feed reads.
 pub struct Reads {
-    /// The probe's name for them.
+    /// The probe's id of the rings.
     pub feed: FeedId,
     /// The rings.
     pub rings: Vec<Ring<Mapping>>,
-    /// Ordinals of the feed's first frames, one for each ring.
+    /// Ordinal of the feed's first frame in each ring.
     pub from: Vec<u64>,
     /// The ledger of the rings when the feed began to read them.
     base: Ledger,
-    /// The account of the feed's frames in the rings that it read before.
+    /// The counts of the feed's frames in the rings that it read before.
     past: protocol::Ledger,
-    /// Whether that count is exact, because those rings were not read any further.
+    /// Whether these counts are exact, because no other feed went on reading those rings.
     is_past_exact: bool,
 }
 
 impl Reads {
-    /// The first rings of a feed. Its account begins at the ordinals `from`, with the ledger
-    /// `base`.
+    /// Creates the first rings of a feed. Its counts begin at the ordinals `from`, with the ledger `base`.
     pub(super) fn new(
         feed: FeedId,
         rings: Vec<Ring<Mapping>>,
         from: Vec<u64>,
         base: Ledger,
     ) -> Reads {
-        // The number of frames in the rings is exact. The counts of the ledger are from a slightly
-        // different time.
+        // The number of frames in the rings is exact. The counts of the ledger are from a slightly different moment.
         let captured = from.iter().sum();
         let base = Ledger { captured, ..base };
         Reads { feed, rings, from, base, past: protocol::Ledger::default(), is_past_exact: true }
     }
 
-    /// The next rings of the feed, whose frames all belong to it. `ledger` is the last one of the
-    /// current rings.
+    /// Returns the next rings of the feed, whose frames all belong to it. `ledger` is the last ledger of the current
+    /// rings.
     pub(super) fn followed_by(
         &self,
         feed: FeedId,
@@ -45,25 +43,25 @@ impl Reads {
         ledger: Option<&Ledger>,
         is_exact: bool,
     ) -> Reads {
-        // The number of frames in the rings is known even if the rest could not be read.
+        // The number of frames in the rings is known even if the other counts could not be read.
         let past = self.account(ledger.unwrap_or(&self.base), &self.written());
         let (from, is_past_exact) = (vec![0; rings.len()], is_exact && self.are_all_closed());
         Reads { feed, from, rings, base: Ledger::default(), past, is_past_exact }
     }
 
-    /// Number of frames written to each ring so far.
+    /// Returns the number of frames that were written to each ring so far.
     pub(super) fn written(&self) -> Vec<u64> {
         self.rings.iter().map(Ring::frames_written).collect()
     }
 
-    /// Whether no more frames can come into these rings, and none came into the previous rings
-    /// after the feed had left them.
+    /// Tells whether no more frames can come into these rings, and none came into the previous rings after the feed had
+    /// left them.
     pub(super) fn are_all_closed(&self) -> bool {
         self.is_past_exact && self.rings.iter().all(Ring::is_closed)
     }
 
-    /// The account of the feed's frames, given the current ledger of the rings, for frames up to
-    /// `until`.
+    /// Returns the counts of the feed's frames up to the ordinals `until`, computed from the current ledger of the
+    /// rings.
     pub(super) fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
         let captured = until.iter().sum();
         let now = Ledger { captured, ..ledger.clone() };

@@ -1,4 +1,4 @@
-//! A monitor for a while.
+//! A monitor with a time limit for all commands together.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::error::VmError;
 use crate::qmp::{Event, Monitor};
 
-/// A monitor that is used for a limited time: a command that begins later is not sent, and none takes longer. QEMU
-/// decides how many commands it takes to look at all that it has.
+/// A monitor that is used for a limited time: after that, commands are not sent, and no command takes longer. The limit
+/// is needed because QEMU's answers decide how many commands a search takes.
 pub struct LimitedMonitor<'a> {
     monitor: &'a mut dyn Monitor,
     start: Instant,
@@ -17,7 +17,7 @@ pub struct LimitedMonitor<'a> {
 }
 
 impl LimitedMonitor<'_> {
-    /// This monitor, for so long from now on.
+    /// Limits the use of this monitor to `limit` from now on.
     pub fn new(monitor: &mut dyn Monitor, limit: Duration) -> LimitedMonitor<'_> {
         LimitedMonitor { monitor, start: Instant::now(), limit }
     }

@@ -1,14 +1,14 @@
-//! Where devices can be plugged in.
+//! The buses into which devices can be plugged.
 //!
-//! The root bus of `-M pc` takes them. The root bus of q35, and of `virt` on ARM, does not: there a device goes into a
-//! PCIe port that is free, takes hot-plugged devices, and has room for the device's memory. The guest's firmware gives
-//! each port a window of addresses as it boots, 2 MiB if nothing else is asked for (`pref64-reserve`), and Linux makes
-//! none larger when a device comes (ACPI hot-plug, QEMU's default since 6.1): the memory of a device that does not fit
-//! gets no address, and the guest cannot map it. A BAR lies at a multiple of its size, the window at one of 1 MiB, so
-//! only a window of twice the size fits for certain.
+//! The root bus of `-M pc` accepts the devices. The root bus of q35, and of `virt` on ARM, does not: there a device
+//! needs a PCIe port that is free, accepts hot-plugged devices, and has room for the device's memory. The guest's
+//! firmware gives each port a window of addresses when it boots: 2 MiB unless more is requested (`pref64-reserve`).
+//! Linux does not enlarge the window when a device comes (ACPI hot-plug, QEMU's default since 6.1): the memory of a
+//! device that does not fit gets no address, and the guest cannot map it. The address of a BAR is a multiple of its
+//! size, and that of the window a multiple of 1 MiB, so the BAR fits for certain only into a window of twice its size.
 //!
-//! `query-pci` shows a port's window, but its bus only once the guest has numbered it; so ports are looked for in
-//! QEMU's own tree.
+//! `query-pci` shows a port's window, but its bus only once the guest has numbered it. So ports are looked for in
+//! QEMU's object tree.
 
 use serde_json::{Value, json};
 
@@ -17,21 +17,21 @@ use crate::error::VmError;
 use crate::limits::PORTS_MAX;
 use crate::qmp::Monitor;
 
-/// Where devices are that were made with an id, and without.
+/// The paths of devices that were created with an id, and of devices without.
 const FOLDERS: [&str; 2] = ["/machine/peripheral", "/machine/peripheral-anon"];
-/// Kinds of ports that take hot-plugged devices.
+/// Kinds of ports that accept hot-plugged devices.
 const PORTS: [&str; 3] = ["child<pcie-root-port>", "child<ioh3420>", "child<xio3130-downstream>"];
-/// The window that a port gets if nothing else is asked for. Source: SeaBIOS, src/fw/pciinit.c.
+/// The window of a port if no other size is requested. Source: SeaBIOS, src/fw/pciinit.c.
 const DEFAULT_WINDOW_BYTES: u64 = 2 << 20;
 
 /// A port without a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Port {
-    /// Name of its bus, for `device_add`.
+    /// The name of the port's bus, for `device_add`.
     bus: String,
-    /// The first and the last address of its window for 64-bit BARs; `None` before the firmware has set it.
+    /// The first and the last address of the port's window for 64-bit BARs; `None` before the firmware has set it.
     window: Option<(u64, u64)>,
-    /// Bytes that the firmware is to reserve for these.
+    /// Bytes that the firmware must reserve for 64-bit BARs.
     reserved_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl Port {
         }
     }
 
-    /// Whether memory of so many bytes, a power of two, gets an address there.
+    /// Tells whether memory of this many bytes, a power of two, gets an address in the window.
     fn has_room(&self, bytes: u64) -> bool {
         let Some((first, last)) = self.window else { return self.reserved_bytes / 2 >= bytes };
         let begin = first.checked_next_multiple_of(bytes);
@@ -52,12 +52,12 @@ impl Port {
     }
 }
 
-/// Where a region and its words can be plugged in.
+/// The buses into which a region and its words can be plugged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buses {
-    /// Name of the region's bus; `None`: the root bus.
+    /// The name of the region's bus; `None`: the root bus.
     pub(super) region: Option<String>,
-    /// Name of the words' bus; `None`: the root bus.
+    /// The name of the words' bus; `None`: the root bus.
     pub(super) words: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn find_buses(
     Ok(Buses { region: Some(region), words: Some(words) })
 }
 
-/// Two of these ports, each the smallest that has room.
+/// Chooses two of these ports, each the smallest that has room.
 fn choose_of(mut ports: Vec<Port>, region_bytes: u64, words_bytes: u64) -> Option<[String; 2]> {
     ports.sort_by_key(Port::window_bytes);
     let region = ports.iter().position(|port| port.has_room(region_bytes))?;
@@ -107,7 +107,7 @@ fn free_ports(monitor: &mut dyn Monitor) -> Result<Vec<Port>, VmError> {
     Ok(free)
 }
 
-/// The port of this path, if it is free and takes hot-plugged devices.
+/// Returns the port with this path, if it is free and accepts hot-plugged devices.
 fn free_port(
     monitor: &mut dyn Monitor,
     path: &str,
@@ -125,15 +125,15 @@ fn free_port(
         return Ok(None);
     }
     let reserved = qom::get(monitor, path, "pref64-reserve")?.and_then(|bytes| bytes.as_u64());
-    // All ones: nothing is asked for.
+    // The largest number means that no size is requested.
     let reserved = reserved.filter(|bytes| *bytes != u64::MAX);
     let reserved_bytes = reserved.unwrap_or(DEFAULT_WINDOW_BYTES);
     Ok(Some(Port { bus: bus.name, window, reserved_bytes }))
 }
 
-/// The window of the bridge of this id, anywhere in the answer to `query-pci`.
+/// Returns the window of the bridge with this id, anywhere in the answer to `query-pci`.
 fn window_of(pci: &Value, id: &str) -> Option<(u64, u64)> {
-    // As deep as the answer, which serde_json bounds.
+    // The recursion is as deep as the answer, whose depth serde_json limits.
     match pci {
         Value::Array(items) => items.iter().find_map(|item| window_of(item, id)),
         Value::Object(object) => {
@@ -142,7 +142,7 @@ fn window_of(pci: &Value, id: &str) -> Option<(u64, u64)> {
             }
             let bus = pci.pointer("/pci_bridge/bus")?;
             let number = |path| bus.pointer(path).and_then(Value::as_u64);
-            // A reset bridge has no bus number, and its window means nothing.
+            // A bridge after a reset has no bus number, and its window is not valid.
             number("/secondary").filter(|secondary| *secondary != 0)?;
             Some((number("/prefetchable_range/base")?, number("/prefetchable_range/limit")?))
         }

@@ -1,4 +1,4 @@
-//! QEMU's tree of objects, as its monitor shows it.
+//! QEMU's object tree (QOM), as its monitor shows it.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::error::VmError;
 use crate::limits::QMP_COMMAND_TIME_MAX;
 use crate::qmp::Monitor;
 
-/// Carries out a command within the time that commands have.
+/// Carries out a command within the usual time limit.
 pub(super) fn command(
     monitor: &mut dyn Monitor,
     name: &'static str,
@@ -15,15 +15,15 @@ pub(super) fn command(
     monitor.execute(name, arguments, QMP_COMMAND_TIME_MAX)
 }
 
-/// A property of an object; children are properties, too.
+/// A property of an object. Children are properties, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Property {
     pub(super) name: String,
-    /// Such as `child<pcie-root-port>`.
+    /// The type, such as `child<pcie-root-port>`.
     pub(super) kind: String,
 }
 
-/// The properties of an object.
+/// Returns the properties of an object.
 pub(super) fn list(monitor: &mut dyn Monitor, path: &str) -> Result<Vec<Property>, VmError> {
     let answer = command(monitor, "qom-list", json!({"path": path}))?;
     let entries = answer.as_array().ok_or(VmError::Protocol { what: "qom-list gives no list" })?;
@@ -33,7 +33,7 @@ pub(super) fn list(monitor: &mut dyn Monitor, path: &str) -> Result<Vec<Property
     Ok(entries.iter().filter_map(property).collect())
 }
 
-/// The value of a property; `None` where the object has none of that name.
+/// Returns the value of a property; `None` if the object has no such property.
 pub(super) fn get(
     monitor: &mut dyn Monitor,
     path: &str,

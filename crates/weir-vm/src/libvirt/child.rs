@@ -1,4 +1,4 @@
-//! Children that are waited for a bounded time, and whose output is bounded.
+//! Child processes with limits for their run time and output.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,21 +18,21 @@ use crate::qmp::Lines;
 /// The result of a command of virsh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirshOutput {
-    /// Its exit status is 0.
+    /// Whether the exit status is 0.
     pub is_success: bool,
-    /// Its standard output.
+    /// The standard output.
     pub output: String,
-    /// Its standard error.
+    /// The standard error.
     pub errors: String,
 }
 
-/// A child that is killed when this is dropped.
+/// A child that is killed when this value is dropped.
 #[derive(Debug)]
 struct ChildGuard(Child);
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // Fails where it has ended by itself.
+        // Fails if the child has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -55,13 +55,13 @@ fn poll_at_most(fds: &mut [PollFd<'_>], limit: Duration) -> Result<(), Errno> {
     }
 }
 
-/// Waits until there is something to read, or the end, at most so long.
+/// Waits until there is data to read or the stream has ended, at most `limit`.
 pub(super) fn wait_readable(fd: BorrowedFd<'_>, limit: Duration) -> Result<(), VmError> {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     poll_at_most(&mut fds, limit).map_err(|errno| failed("virsh", errno))
 }
 
-/// Runs a child to its end. One that has not ended within the limit is killed.
+/// Runs a child until it ends. A child that has not ended within `limit` is killed.
 pub(super) fn run(
     command: &mut Command,
     limit: Duration,
@@ -92,7 +92,7 @@ pub(super) fn run(
         take(&mut stdout, &mut output)?;
         take(&mut stderr, &mut errors)?;
     }
-    // Its pipes are closed, which does not mean that it ends.
+    // Its pipes are closed, but the child may still run.
     let pidfd = rustix::process::pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty())
         .map_err(|errno| failed(name, errno))?;
     let status = loop {
@@ -110,7 +110,7 @@ pub(super) fn run(
     Ok(VirshOutput { is_success: status.success(), output: text(output), errors: text(errors) })
 }
 
-/// Reads what has come; a pipe at its end is none any more.
+/// Reads the available bytes. At its end, the pipe becomes `None`.
 fn take(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> Result<(), VmError> {
     let Some(from) = pipe else { return Ok(()) };
     let mut chunk = [0; 16 << 10];
@@ -127,7 +127,7 @@ fn take(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> Result<(), VmError>
     Ok(())
 }
 
-/// The child that is told of events.
+/// The child that reports events.
 #[derive(Debug)]
 pub(super) struct EventChild {
     _child: ChildGuard,
@@ -137,9 +137,10 @@ pub(super) struct EventChild {
 impl EventChild {
     pub(super) fn spawn(mut command: Command) -> Result<EventChild, VmError> {
         command.stdout(Stdio::piped()).stderr(Stdio::null());
-        // With the thread that has it, also when that is killed: by itself it would wait for events for ever.
+        // The child ends with the thread that has started it, also if that thread is killed: otherwise it would wait
+        // for events forever.
         let die = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
-        // SAFETY: between fork and exec only a system call is made, which allocates nothing and takes no lock.
+        // SAFETY: between fork and exec, only a system call is made, which allocates no memory and takes no lock.
         unsafe { command.pre_exec(die) };
         let mut child = ChildGuard(command.spawn().map_err(VmError::NoVirsh)?);
         let missing = || VmError::Protocol { what: "virsh has no output" };
@@ -148,8 +149,8 @@ impl EventChild {
         Ok(EventChild { _child: child, output })
     }
 
-    /// Reads a part of what has come; whether the child has closed its output. Not all: it may write as fast as this
-    /// reads.
+    /// Reads a part of the available bytes. Returns whether the child has closed its output. It does not read all
+    /// bytes, because the child may write as fast as this reads.
     pub(super) fn read(&mut self, lines: &mut Lines) -> Result<bool, VmError> {
         let mut chunk = [0; 16 << 10];
         match self.output.read(&mut chunk) {

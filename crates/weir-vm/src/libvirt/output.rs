@@ -1,4 +1,4 @@
-//! Parses the output of virsh: bytes of QEMU's and of the guest's, as libvirt hands them on.
+//! Parses the output of virsh: text of QEMU and of the guest, which libvirt passes on.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::error::VmError;
 use crate::qmp::{Event, Message, parse};
 
-/// The value of the first attribute, as ` path="/run/x"` has it.
+/// Returns the value of the first attribute, for example of ` path="/run/x"`.
 #[must_use]
 pub fn attribute(text: &str) -> Option<PathBuf> {
     let value = text.split_once("=\"")?.1.split_once('"')?.0;
@@ -15,23 +15,23 @@ pub fn attribute(text: &str) -> Option<PathBuf> {
     Some(plain.replace("&apos;", "'").replace("&amp;", "&").into())
 }
 
-/// `event SHUTDOWN at 1700000000.123456 for domain 'web1': {"guest":true}`, without the facts where there are none.
+/// Parses a line such as `event SHUTDOWN at 1700000000.123456 for domain 'web1': {"guest":true}`. The data at the end
+/// may be missing.
 #[must_use]
 pub fn event(line: &[u8]) -> Option<Event> {
     let text = std::str::from_utf8(line).ok()?.trim();
     let (name, rest) = text.strip_prefix("event ")?.split_once(' ')?;
-    // A name has no `{`.
+    // The text before the data, which has the domain's name, contains no `{`.
     let data = rest.find('{').and_then(|at| serde_json::from_str(&rest[at..]).ok());
     Some(Event { name: name.to_owned(), data: data.unwrap_or_else(|| json!({})) })
 }
 
-/// The answer of QEMU's to a command, as `virsh qemu-monitor-command` prints it.
+/// Parses QEMU's answer to a command, as `virsh qemu-monitor-command` prints it.
 ///
 /// # Errors
-/// [`VmError::Refused`] where QEMU has refused it; [`VmError::Protocol`] for bytes that are not an
-/// answer.
+/// [`VmError::Refused`] if QEMU has refused the command; [`VmError::Protocol`] for bytes that are not an answer.
 pub fn answer(command: &'static str, output: &str) -> Result<Value, VmError> {
-    // Libvirt's own ids are no numbers.
+    // Libvirt's own ids are not numbers, so the id is replaced.
     let mut answer: Value = serde_json::from_str(output)
         .map_err(|_| VmError::Protocol { what: "virsh gives no JSON" })?;
     let Some(fields) = answer.as_object_mut() else {

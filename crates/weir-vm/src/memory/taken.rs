@@ -1,4 +1,4 @@
-//! Places of the region that have a ring.
+//! The places of the region that have a ring.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -7,11 +7,11 @@ use weir_region::places::NoPlace;
 use weir_region::{Place, Places};
 use weir_ring::{Mapping, Ring};
 
-/// A ring in a guest's region. Dropping it gives its place back, or, where a clone of the ring still holds the memory,
-/// leaves it to the last of them: no place is used again while a writer of it lives.
+/// A ring in a guest's region. Dropping it frees its place. If a clone of the ring still holds the memory, the place
+/// becomes free with the last clone: no place is used again while a writer of it exists.
 #[derive(Debug)]
 pub struct TakenRing {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     ring: Held,
     lease: Lease,
 }
@@ -29,31 +29,31 @@ impl TakenRing {
         TakenRing { ring: Held(ring), lease }
     }
 
-    /// Where the ring lies in the region, and its line among the words.
+    /// Returns the place of the ring in the region, and its line among the words.
     #[must_use]
     pub fn place(&self) -> Place {
         self.lease.place
     }
 
-    /// The ring, which is writable and fresh: for one [`Writer`](weir_ring::Writer).
+    /// Returns the ring, which is empty and writable: for one [`Writer`](weir_ring::Writer).
     #[must_use]
     pub fn ring(&self) -> &Ring<Mapping> {
         &self.ring.0
     }
 }
 
-/// Which places are taken.
+/// The record of the places that are in use.
 #[derive(Debug)]
 pub(super) struct Book {
     places: Places,
-    /// Places whose [`TakenRing`] is gone, and whose memory somebody may still hold.
+    /// Places whose [`TakenRing`] was dropped, and whose memory may still be held by clones of the ring.
     lingering: Vec<(Place, Weak<Mapping>)>,
-    /// A place that is never given away, so that others begin at whole huge pages.
+    /// Number of places that are never given to a ring, so that the others begin at whole huge pages: 0 or 1.
     padding: usize,
 }
 
 impl Book {
-    /// Of a region of at least two pages.
+    /// Creates the record of a region of at least two pages.
     pub(super) fn new(region_bytes: u64, page_bytes: u64) -> Book {
         let mut places = Places::new(region_bytes);
         let before = page_bytes.saturating_sub(UNIT_BYTES);
@@ -83,7 +83,7 @@ impl Book {
     }
 }
 
-/// The right to a place.
+/// The right to use a place.
 #[derive(Debug)]
 pub(super) struct Lease {
     place: Place,
@@ -103,7 +103,7 @@ impl Lease {
         self.place
     }
 
-    /// The memory that must be gone before the place is used again.
+    /// Sets the memory that must be unmapped before the place is used again.
     pub(super) fn watch(&mut self, memory: &Arc<Mapping>) {
         self.memory = Arc::downgrade(memory);
     }
@@ -117,7 +117,8 @@ impl Drop for Lease {
     }
 }
 
-/// A panic elsewhere leaves the book whole: each change of it is one step.
+/// Locks the record. A poisoned lock is ignored: each change of the record is one step, so it is consistent after a
+/// panic.
 pub(super) fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,12 @@
-//! Bytes of a stream cut into lines, in bounded memory.
+//! Splits a byte stream into lines, with a limit for the memory.
 
-/// Bytes that were received, and which of them are still to be taken as lines.
+/// Received bytes that were not taken as lines yet.
 #[derive(Debug)]
 pub(crate) struct Lines {
     bytes: Vec<u8>,
-    /// Where the next line begins. Bytes before it were taken.
+    /// The position of the next line. Bytes before it were taken.
     begin: usize,
-    /// Up to here there is no end of the next line: these bytes are not searched again.
+    /// Up to this position, the next line has no end: these bytes are not searched again.
     searched: usize,
     line_bytes_max: usize,
 }
@@ -17,7 +17,7 @@ impl Lines {
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        // Moves fewer bytes than were taken since the last time, so all moves together are linear.
+        // Moves fewer bytes than were taken since the last move, so the cost of all moves together is linear.
         if self.begin > self.bytes.len() / 2 {
             self.bytes.drain(..self.begin);
             self.searched -= self.begin;
@@ -26,7 +26,7 @@ impl Lines {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole line, without its end.
+    /// Returns the next complete line, without its end.
     pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
         let Some(at) = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n') else {
             self.searched = self.bytes.len();
@@ -38,7 +38,7 @@ impl Lines {
         Some(line)
     }
 
-    /// Whether the line that has begun is too long already. [`next`](Lines::next) has searched it.
+    /// Tells whether the incomplete line is too long already. [`next`](Lines::next) must have searched it.
     pub(crate) fn is_too_long(&self) -> bool {
         self.searched - self.begin > self.line_bytes_max
     }

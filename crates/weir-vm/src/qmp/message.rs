@@ -1,20 +1,20 @@
-//! Messages of QEMU.
+//! QEMU's messages.
 
 use serde_json::{Map, Value};
 
 use crate::limits::QMP_TEXT_CHARS_MAX;
 
-/// Something that happened in QEMU or the guest, such as `DEVICE_DELETED` or `VSERPORT_CHANGE`.
+/// An event in QEMU or the guest, such as `DEVICE_DELETED` or `VSERPORT_CHANGE`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// QEMU's name of it.
+    /// QEMU's name of the event.
     pub name: String,
-    /// Its facts, which differ from event to event; an empty object where there are none.
+    /// The data of the event, which depend on its name; an empty object if there are none.
     pub data: Value,
 }
 
 impl Event {
-    /// A text among its facts.
+    /// Returns a text in the data.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         self.data.get(key)?.as_str()
@@ -30,7 +30,7 @@ pub(crate) enum Message {
         id: u64,
         value: Value,
     },
-    /// Without an id where QEMU could not read the command.
+    /// The id is missing if QEMU could not parse the command.
     Error {
         id: Option<u64>,
         class: String,
@@ -40,7 +40,7 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// The command that it answers.
+    /// Returns the id of the command that the message answers.
     pub(crate) fn id(&self) -> Option<u64> {
         match self {
             Message::Return { id, .. } => Some(*id),
@@ -50,7 +50,7 @@ impl Message {
     }
 }
 
-/// Reads one line, or describes its fault. Nesting is bounded by serde_json.
+/// Parses one line; the error describes the fault. serde_json limits the nesting.
 pub(crate) fn parse(line: &[u8]) -> Result<Message, &'static str> {
     let value: Value = serde_json::from_slice(line).map_err(|_| "a line that is no JSON")?;
     let Value::Object(mut object) = value else { return Err("a line that is no JSON object") };
@@ -80,7 +80,8 @@ fn version_of(greeting: &Value) -> String {
     }
 }
 
-/// The text as an error may repeat it: on one line, without control characters, not too long.
+/// Returns the text in the form in which an error may repeat it: on one line, without control characters, and not too
+/// long.
 pub(crate) fn printable(text: &str) -> String {
     let kept = text.chars().take(QMP_TEXT_CHARS_MAX);
     kept.map(|c| if c.is_control() { ' ' } else { c }).collect()

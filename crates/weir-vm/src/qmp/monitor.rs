@@ -1,4 +1,4 @@
-//! Carries out commands of QEMU's.
+//! Carries out QEMU's commands.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -8,13 +8,14 @@ use serde_json::Value;
 use super::message::Event;
 use crate::error::VmError;
 
-/// Carries out QMP commands: a [`Qmp`](super::Qmp) socket, or another way to the same QEMU, such as libvirt's.
+/// A way to carry out QMP commands: a [`Qmp`](super::Qmp) socket, or another connection to the same QEMU, such as
+/// libvirt's.
 pub trait Monitor {
-    /// Carries out one command and gives its answer.
+    /// Carries out one command, and returns its answer.
     ///
     /// # Errors
-    /// [`VmError::Refused`] where QEMU says no; anything else means that the monitor is of no use any more, or that
-    /// the command may or may not have been carried out.
+    /// [`VmError::Refused`] if QEMU refuses the command. After any other error, the monitor cannot be used any more, or
+    /// it is not known whether the command was carried out.
     fn execute(
         &mut self,
         command: &'static str,
@@ -24,7 +25,8 @@ pub trait Monitor {
         self.execute_with(command, arguments, None, limit)
     }
 
-    /// The same, of a command that takes a descriptor: QEMU gets one that is open like this.
+    /// Like [`execute`](Monitor::execute), for a command that takes a descriptor: QEMU gets a duplicate of
+    /// `descriptor`.
     ///
     /// # Errors
     /// As [`execute`](Monitor::execute).
@@ -36,20 +38,20 @@ pub trait Monitor {
         limit: Duration,
     ) -> Result<Value, VmError>;
 
-    /// A descriptor that becomes readable when events have come, beside those that came with an answer; `None`: events
-    /// are to be asked for from time to time.
+    /// Returns a descriptor that becomes readable when events have come, except for events that came together with an
+    /// answer. `None`: the caller must ask for events from time to time.
     fn readable(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// QEMU's version, such as `7.2.22`.
+    /// Returns QEMU's version, such as `7.2.22`.
     fn version(&self) -> &str;
 
-    /// Takes the oldest event that is wanted, and leaves the others; `None` if none has come within the limit. A
-    /// monitor without events waits.
+    /// Takes the oldest event for which `is_wanted` returns true, and leaves the others. Returns `None` if no such
+    /// event has come within `limit`. A monitor without events waits for `limit`.
     ///
     /// # Errors
-    /// As [`execute`](Monitor::execute), but nothing is refused.
+    /// As [`execute`](Monitor::execute), except for a refusal.
     fn wait_event(
         &mut self,
         limit: Duration,

@@ -22,33 +22,33 @@ pub(super) enum Request {
     },
     Detach {
         within: Duration,
-        /// Sent to once the detachment has begun; dropped if it is refused.
+        /// Used once the detachment has begun; dropped if the request is refused.
         begun: SyncSender<()>,
         reply: SyncSender<Result<(), String>>,
     },
     Attach,
     PortEnded,
-    /// The thread must end, after unplugging as much as it can within this time.
+    /// The thread must end, after it has unplugged the devices, for which it has this time.
     End {
         unplugs: Option<Duration>,
     },
 }
 
-/// The receiver of the answer to a claim.
+/// The sender of the answer to a claim.
 pub(super) struct ClaimReply {
     sender: SyncSender<Result<Claim, String>>,
     caller: Weak<()>,
 }
 
 impl ClaimReply {
-    /// The caller waits at the receiver, and keeps the last value while it waits.
+    /// Creates the sender and the receiver of an answer. The caller keeps the last value as long as it waits.
     pub(super) fn new() -> (ClaimReply, Receiver<Result<Claim, String>>, Arc<()>) {
         let (sender, receiver) = sync_channel(1);
         let caller = Arc::new(());
         (ClaimReply { sender, caller: Arc::downgrade(&caller) }, receiver, caller)
     }
 
-    /// Whether the caller has stopped waiting.
+    /// Tells whether the caller has stopped waiting.
     pub(super) fn is_abandoned(&self) -> bool {
         self.caller.strong_count() == 0
     }
@@ -73,7 +73,7 @@ impl Inbox {
         Ok(Inbox { requests: Mutex::new(Some(VecDeque::new())), ready })
     }
 
-    /// Never waits. If the machine's thread has ended, the request and its reply are dropped.
+    /// Adds a request. Never waits. If the machine's thread has ended, the request and its reply are dropped.
     pub(super) fn post(&self, request: Request) {
         match &mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(requests) => requests.push_back(request),
@@ -96,7 +96,7 @@ impl Inbox {
         drop(requests);
     }
 
-    /// Waits for a request, or until the other descriptor is readable, at most until `until`.
+    /// Waits for a request, or until `other` is readable, at most until `until`.
     pub(super) fn wait(&self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         // Rounded up, so that work for that time is due then.
@@ -105,7 +105,7 @@ impl Inbox {
         let ready = PollFd::from_borrowed_fd(self.ready.as_fd(), PollFlags::IN);
         let other = other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = [ready].into_iter().chain(other).collect();
-        // If it fails, the caller only checks its queue too early.
+        // After an error, the caller only checks its queue too early.
         let _ = poll(&mut fds, left.as_ref());
     }
 }

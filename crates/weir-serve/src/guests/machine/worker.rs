@@ -17,13 +17,13 @@ use crate::guests::hypervisor::Hypervisor;
 use crate::limits::{GUEST_LINGER, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY};
 use detaching::Detaching;
 
-/// Properties of a machine.
+/// Parameters of a machine.
 pub(crate) struct Spec {
     pub(crate) name: Arc<str>,
     pub(crate) hypervisor: Box<dyn Hypervisor>,
     pub(crate) region_mib: u64,
     pub(crate) pages: Pages,
-    /// The guest's sessions use its virtio-serial port, whose end QEMU reports.
+    /// Whether the guest's sessions use its virtio-serial port: QEMU reports when it is closed.
     pub(crate) has_port: bool,
     /// Ends the guest's session, if it has one.
     pub(crate) end_session: Box<dyn Fn() + Send>,
@@ -31,13 +31,13 @@ pub(crate) struct Spec {
     pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Serves a machine.
+/// Serves a machine on its thread.
 pub(crate) struct Worker {
     spec: Spec,
     inbox: Arc<Inbox>,
     status: Arc<Mutex<MachineStatus>>,
     monitor: Option<Box<dyn Monitor + Send>>,
-    /// When to look for a missing monitor again.
+    /// When to try next to connect to a missing monitor.
     connect_at: Instant,
     /// When the last connection was made.
     connected_at: Instant,
@@ -48,14 +48,13 @@ pub(crate) struct Worker {
     /// QEMU's id of the guest's port, which its events contain.
     port_id: Option<String>,
     is_paused: bool,
-    /// The monitor has events that this turn did not handle.
+    /// Whether the monitor has events that the last turn did not handle.
     has_more_events: bool,
     /// The current fault of the monitor's connection.
     fault: Option<String>,
     /// The fault that was logged last.
     reported_fault: Option<String>,
-    /// Why no devices could be plugged in, and until when this is the answer to callers that open a
-    /// feed.
+    /// The reason why no devices could be plugged in. Callers that open a feed get this answer until the given time.
     refusal: Option<(Instant, String)>,
     active: Option<Active>,
     leaving: Leaving,
@@ -127,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Does the work that is due; returns whether the thread is to end.
+    /// Does the work that is due. Returns whether the thread must end.
     fn turn(&mut self) -> bool {
         for request in self.inbox.take() {
             match request {
@@ -155,7 +154,7 @@ impl Worker {
                 self.waiting.push((now + RELEASE_WAIT_MAX, reply));
             }
             Request::Release { memory, left } => {
-                // A claim to the memory of a QEMU that has ended is not counted any more.
+                // The claim may belong to the memory of a QEMU that has ended: then it is not counted any more.
                 let own = self.active.as_mut().filter(|own| Arc::ptr_eq(&own.memory, &memory));
                 if let Some(own) = own {
                     own.feeds -= 1;
@@ -166,7 +165,7 @@ impl Worker {
             Request::Detach { within, begun, reply } => self.detach(within, &begun, reply),
             Request::Attach => self.attach(),
             Request::PortEnded => {
-                // If QEMU has ended, its monitor has, too.
+                // If QEMU has ended, its monitor has ended, too.
                 self.connect_at = self.next_connection();
                 let monitor =
                     self.monitor.as_mut().map(|monitor| hotplug::is_paused(monitor.as_mut()));
@@ -178,8 +177,8 @@ impl Worker {
         }
     }
 
-    /// Devices that an earlier daemon has left stay for some time, unless a caller waits until they
-    /// are gone.
+    /// Makes the next turn ask the guest to release devices that an earlier daemon has left. They would stay for some
+    /// time, but now a caller waits until they are gone.
     fn ask_leftovers_now(&mut self, now: Instant) {
         if self.leaving.ask_at > now + UNPLUG_AGAIN_EVERY {
             self.leaving.ask_at = now;
@@ -190,13 +189,13 @@ impl Worker {
         self.active.is_none() && self.leaving.all.is_empty()
     }
 
-    /// The message that nothing can be done without a monitor.
+    /// Returns the message that nothing can be done without a monitor.
     fn unreachable(&self) -> String {
         let fault = self.fault.as_deref().unwrap_or("it has not been looked for yet");
         format!("the machine of guest {} cannot be reached: {fault}", self.spec.name)
     }
 
-    /// The time of the next action that does not come from a request.
+    /// Returns the time of the next action that is not caused by a request.
     fn due(&self) -> Option<Instant> {
         let connect = self.monitor.is_none().then_some(self.connect_at);
         let events = self.has_more_events.then(Instant::now);
@@ -255,7 +254,8 @@ impl Worker {
                 result = hotplug::take_back(monitor.as_mut(), plugged);
             }
             if matches!(&result, Err(VmError::Refused { .. })) {
-                // A device is gone before QEMU's other threads have released its memory.
+                // A device is gone before QEMU's other threads have released its memory. Then QEMU refuses to remove
+                // the memory.
                 result = Ok(());
             }
         }
@@ -270,7 +270,7 @@ impl Worker {
         }
     }
 
-    /// Plans the next check of memory that QEMU still holds, with longer and longer pauses.
+    /// Plans the next check of memory that QEMU still holds. The pauses become longer and longer.
     fn plan_next_look(&mut self) {
         let leaving = &mut self.leaving;
         if !leaving.all.iter().any(|plugged| plugged.devices().next().is_none()) {
@@ -312,8 +312,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Callers that wait for an answer are told that there will be none, also if this thread has
-    /// panicked.
+    /// Closes the inbox, also if this thread has panicked, so that waiting callers learn that they get no answer.
     fn drop(&mut self) {
         self.inbox.close();
         if std::thread::panicking() {

@@ -1,4 +1,4 @@
-//! The account of the frames of a guest's feed.
+//! The ledger of a guest's feed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use weir_consumer::Delivered;
 
 use super::completion::Outcome;
 
-/// The drop of frames that did not reach the guest's ring.
+/// The name of the drop that counts frames which did not reach the guest's ring.
 const DROP: &str = "relay";
 
 /// Counts of frames that were written to the guest's ring.
@@ -20,8 +20,8 @@ pub(super) struct CopiedCounts {
 }
 
 impl CopiedCounts {
-    /// The ledger with the frames that have reached the guest, or are known to be lost. `host`
-    /// counts all frames that the relay had to copy, now or at a later moment.
+    /// Returns the ledger of the frames that have reached the guest, or are known to be lost. `host` counts all frames
+    /// that the relay had to copy, now or at a later moment.
     pub(super) fn account(
         self,
         delivered: Delivered,
@@ -30,8 +30,8 @@ impl CopiedCounts {
     ) -> Ledger {
         let lost = match outcome {
             None => delivered.lapped,
-            // If a subscription has ended while others read on, the host's rings may have more
-            // frames by now.
+            // The host's counts cannot be used: if the subscription has ended while others still read the rings, these
+            // may have more frames by now.
             Some(Outcome { failure: None, unread, missing, .. }) => {
                 let refused = delivered.frames.saturating_sub(self.frames);
                 [*unread, refused, *missing].into_iter().fold(delivered.lapped, u64::saturating_add)
@@ -46,8 +46,8 @@ impl CopiedCounts {
     }
 }
 
-/// Adds frames that are in no count of this ledger to the drop; `captured` frames had to be copied.
-/// There are none, except after a bug.
+/// Adds to the drop the frames that no count of this ledger includes. `captured` is the number of frames that had to be
+/// copied. There are no such frames, except after a bug.
 pub(super) fn count_missing(own: &mut Ledger, captured: u64) {
     let drop = own.drops.entry(DROP.to_owned()).or_default();
     let known = own.captured.saturating_add(*drop);
@@ -60,8 +60,8 @@ pub(super) fn count_missing(own: &mut Ledger, captured: u64) {
 pub(super) struct ReportedLedger(Mutex<Ledger>);
 
 impl ReportedLedger {
-    /// The ledger to report, given the current one. Counts that are lower than reported ones are
-    /// raised to those. The offered frames are those that are accounted for.
+    /// Returns the ledger to report, for the current one. Counts that are lower than before are replaced by the
+    /// reported ones. The offered frames are the sum of the other counts.
     pub(super) fn raise(&self, now: Ledger) -> Ledger {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reported = &mut *reported;

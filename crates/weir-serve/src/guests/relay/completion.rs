@@ -1,4 +1,4 @@
-//! The end of a relay. There is exactly one outcome, even if its thread panics or hangs.
+//! The end of a relay. There is exactly one outcome, even if the relay's thread panics or hangs.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,21 +10,21 @@ use weir_consumer::{Consumer, Delivered, Ordered};
 use super::output::{Output, ToRegion};
 use super::owed::Owed;
 
-/// How a relay has ended.
+/// The result of a relay that has ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// Frames that it has copied, and frames that were lapped.
+    /// Counts of frames that were copied, and of frames that were lapped.
     pub delivered: Delivered,
-    /// Frames of the feed that it has not read.
+    /// Number of the feed's frames that the relay has not read.
     pub unread: u64,
-    /// Frames of the feed that are in none of these counts. There are none, except after a bug.
+    /// Number of the feed's frames that are in none of these counts: 0, except after a bug.
     pub missing: u64,
-    /// The reason if it failed.
+    /// The reason, if the relay has failed.
     pub failure: Option<String>,
 }
 
 impl Outcome {
-    /// The outcome of a thread whose source had these frames.
+    /// Returns the outcome of a relay's thread. `owed` has the number of frames that it had to copy.
     pub(super) fn of(finished: &Finished<Ordered<ToRegion>>, owed: &Owed) -> Outcome {
         let consumer = finished.consumer.as_ref();
         let failure = finished.failure.as_deref();
@@ -32,8 +32,8 @@ impl Outcome {
         let (delivered, unread) = (consumer.delivered(), consumer.rings().unread());
         let counted = delivered.frames.saturating_add(delivered.lapped).saturating_add(unread);
         let owed = owed.frames().filter(|_| failure.is_none()).unwrap_or(counted);
-        // More are counted if others continue to read the rings: frames that came between the end
-        // of the feed and the moment at which the thread was told of it were copied as well.
+        // More frames are counted if others still read the rings: the thread has also copied frames that came between
+        // the end of the feed and the moment at which it was told of the end.
         debug_assert!(
             owed <= counted,
             "{owed} frames, of which some are in no count: {delivered:?}, {unread} unread"
@@ -71,7 +71,7 @@ impl Completion {
         self.lock().outcome.clone()
     }
 
-    /// The outcome, once the relay has ended; `None` if it has not ended by `deadline`.
+    /// Waits for the outcome; returns `None` if the relay has not ended by `deadline`.
     pub(super) fn wait_until(&self, deadline: Instant) -> Option<Outcome> {
         let runs = |state: &mut State| state.outcome.is_none();
         let limit = deadline.saturating_duration_since(Instant::now());
@@ -79,8 +79,8 @@ impl Completion {
         waited.unwrap_or_else(PoisonError::into_inner).0.outcome.clone()
     }
 
-    /// Must be called when the relay of this output has ended. The first outcome counts, because no
-    /// frames follow it.
+    /// Records the outcome. Must be called when the relay of this output has ended. Only the first outcome counts,
+    /// because no frames follow it.
     pub(super) fn complete(&self, output: &Output, outcome: Outcome) {
         output.close();
         let mut state = self.lock();
@@ -92,7 +92,7 @@ impl Completion {
         state.outcome = Some(outcome);
         drop(state);
         self.changed.notify_all();
-        // Without the lock, because the listener tells the client, which asks for the outcome.
+        // Called without the lock, because the listener notifies the client, which asks for the outcome.
         if let Some(listener) = listener {
             listener(&reason);
         }
@@ -112,7 +112,7 @@ impl Completion {
     }
 }
 
-/// Completes a relay whose thread panics: it is then dropped without a call of `complete`.
+/// Completes a relay whose thread panics: this value is then dropped without a call of `complete`.
 pub(super) struct CompletionGuard {
     completion: Arc<Completion>,
     output: Arc<Output>,

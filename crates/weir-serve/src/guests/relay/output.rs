@@ -12,9 +12,9 @@ use weir_vm::{GuestMemory, TakenRing, VmError};
 
 use crate::limits::RELAY_RUN_FRAMES;
 
-/// Makes a guest wake the readers of a feed.
+/// The bell that makes a guest wake the readers of a feed.
 pub(crate) struct Bell {
-    /// Contains the words that the guest writes.
+    /// The guest's memory, with the words that the guest writes.
     pub memory: Arc<GuestMemory>,
     /// Rings the bell.
     pub ring: Arc<dyn Fn() + Send + Sync>,
@@ -22,7 +22,7 @@ pub(crate) struct Bell {
 
 /// The guest's ring, open until one of its users closes it.
 pub(super) struct Output {
-    /// Held only while frames are copied, so never for long.
+    /// Locked only while frames are copied, so never for long.
     writer: Mutex<Option<Writer<Mapping>>>,
     place: Mutex<Option<TakenRing>>,
     bell: Arc<Bell>,
@@ -33,7 +33,7 @@ impl Output {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ring's place; only the first call gives it. Its last owner frees it.
+    /// Returns the ring's place; only the first call returns it. The last owner of the place frees it.
     pub(super) fn hand_over_place(&self) -> Option<TakenRing> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -43,7 +43,7 @@ impl Output {
         let writer = self.writer().take();
         if writer.is_some() {
             drop(writer);
-            // A bell also tells sleepers of the end.
+            // The bell also wakes readers that sleep, which then find the end.
             (self.bell.ring)();
         }
     }
@@ -55,16 +55,15 @@ pub(super) struct ToRegion {
     bell: Arc<Bell>,
     output: Option<Arc<Output>>,
     slot: u32,
-    /// Frames that are written but not published.
+    /// Number of frames that were written and not published yet.
     unpublished: u64,
-    /// The threshold for which the bell was last rung.
+    /// The threshold for which the bell was rung last.
     woken_for: u64,
     kept: Count,
 }
 
 impl ToRegion {
-    /// An output whose ring, with `data_blocks` blocks, is made when the first interface is
-    /// described.
+    /// Creates an output. Its ring, with `data_blocks` blocks, is created when the first interface is described.
     pub(super) fn new(data_blocks: u64, bell: Bell) -> ToRegion {
         let (bell, kept) = (Arc::new(bell), Count::default());
         let (output, slot, unpublished, woken_for) = (None, 0, 0, AWAKE);
@@ -75,7 +74,7 @@ impl ToRegion {
         self.output.clone()
     }
 
-    /// Writes `count` frames, and publishes them once enough are written.
+    /// Writes `count` frames, and publishes frames once enough were written.
     fn write(
         &mut self,
         count: Count,
@@ -140,8 +139,7 @@ impl Sink for ToRegion {
             interfaces: vec![interface.clone()],
             cpu: None,
             clock: Clock::Realtime,
-            // The guest's broker sets thresholds for its readers, as the owner of BPF programs
-            // does.
+            // The guest's broker sets thresholds for its readers, like the owner of BPF programs.
             writer: WriterKind::Bpf,
         };
         let taken = self.bell.memory.take_ring(&spec).map_err(failed)?;

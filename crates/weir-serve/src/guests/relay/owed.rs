@@ -1,5 +1,4 @@
-//! Number of frames that a relay has to copy, by the counts of its source and not by its own
-//! reading.
+//! The number of frames that a relay has to copy, by the counts of its source and not by its own reading.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,23 +6,23 @@ use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
 use weir_ring::wake::Sleeper;
 use weir_ring::{Mapping, Ring};
 
-/// Frames of the feeds that a relay has joined.
+/// The feeds that a relay has joined, and the numbers of their frames.
 #[derive(Default)]
 pub(super) struct Owed(Mutex<Feeds>);
 
 #[derive(Default)]
 struct Feeds {
-    /// Frames of the feeds that were left. Their rings are not kept, because that would keep their
+    /// Number of frames of the feeds that were left. Their rings are not kept here, because that would keep their
     /// memory.
     frames_of_left: u64,
-    /// Whether a ring of those was neither bounded nor closed, so that its number of frames is
-    /// unknown.
+    /// Whether a left feed had a ring without an end ordinal that was still open, so that the number of frames is not
+    /// known.
     is_uncertain: bool,
     joined: Vec<JoinedFeed>,
 }
 
-/// Frames of the feed if it is read to the ordinals `until`, and to the ends of rings without one;
-/// `None` if one of the latter is still open.
+/// Returns the number of the feed's frames, if its rings are read up to the ordinals `until`, and rings without an
+/// ordinal to their ends; `None` if such a ring is still open.
 fn frames(feed: &JoinedFeed, until: &[u64]) -> Option<u64> {
     let from = match &feed.begin {
         Begin::At(ordinals) => ordinals.as_slice(),
@@ -58,7 +57,7 @@ impl Owed {
         }
     }
 
-    /// Frames of all feeds; `None` unless each feed was left or has closed its rings.
+    /// Returns the number of frames of all feeds; `None` unless each feed was left or has closed its rings.
     pub(super) fn frames(&self) -> Option<u64> {
         let feeds = self.lock();
         let joined: u64 = feeds.joined.iter().map(|feed| frames(feed, &[])).sum::<Option<u64>>()?;
@@ -66,7 +65,7 @@ impl Owed {
     }
 }
 
-/// A source whose changes are recorded.
+/// A source whose changes are recorded in an [`Owed`].
 pub(super) struct Recorded {
     source: Box<dyn FrameSource>,
     owed: Arc<Owed>,

@@ -11,10 +11,10 @@ use crate::guests::machine::Claim;
 use crate::limits::PLUG_REFUSAL_STAYS;
 
 impl Worker {
-    /// Answers claims: once no devices are leaving any more, or when they have waited long enough.
+    /// Answers claims: at once if no devices are leaving any more, else when they have waited long enough.
     pub(super) fn answer(&mut self) {
         for (until, reply) in std::mem::take(&mut self.waiting) {
-            // Checked here, because answering the claims before may have taken seconds.
+            // Checked just before the answer, because answering earlier claims may have taken seconds.
             if reply.is_abandoned() {
                 continue;
             }
@@ -45,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Claims the memory for one more feed. Its devices are plugged in if necessary.
+    /// Claims the memory for one more feed. Plugs the devices in if necessary.
     fn claim(&mut self) -> Result<Claim, String> {
         if self.active.is_none() {
             if let Some((until, refusal)) = &self.refusal
@@ -63,7 +63,7 @@ impl Worker {
 
     fn not_plugged(&mut self, error: &VmError) -> String {
         let text = error_text(error);
-        // The monitor works if QEMU refuses, or if there is no port or no memory.
+        // These errors mean that QEMU refuses, or that there is no port or no memory: the monitor still works.
         let is_refusal = matches!(
             error,
             VmError::Refused { .. }
@@ -86,7 +86,7 @@ impl Worker {
     fn plug(&mut self) -> Result<(), VmError> {
         let gone = VmError::Closed { command: "device_add" };
         let monitor = self.monitor.as_mut().ok_or(gone)?.as_mut();
-        // Before the memory is made, because all of its pages are allocated and zeroed.
+        // Before the memory is created, because that allocates and zeroes all of its pages.
         let buses = hotplug::find_buses(monitor, self.spec.region_mib)?;
         let memory = Arc::new(GuestMemory::create(self.spec.region_mib, self.spec.pages)?);
         match hotplug::plug_into(monitor, buses, &memory) {
@@ -97,7 +97,7 @@ impl Worker {
                 Ok(())
             }
             Err(error) => {
-                // Devices that could not be unplugged are unplugged later.
+                // Devices that could not be unplugged now are unplugged later.
                 let found = hotplug::find_plugged(monitor);
                 if found.is_err() || matches!(error, VmError::TimeOut { .. }) {
                     // QEMU may still execute commands that it has not answered. The result is read

@@ -11,7 +11,7 @@ use super::{Leaving, Worker};
 use crate::limits::{GUEST_LINGER, QMP_EVENTS_AT_A_TIME};
 
 impl Worker {
-    /// Connects to a missing monitor, if it is time.
+    /// Connects to a missing monitor, if the time for that has come.
     pub(super) fn connect(&mut self) {
         if self.monitor.is_some() || self.connect_at > Instant::now() {
             return;
@@ -53,7 +53,7 @@ impl Worker {
         (self.announce_at, self.reported_fault) = (None, None);
     }
 
-    /// Logs a fault only once, until a connection has lasted.
+    /// Logs a fault, and logs the same fault again only after a connection has lasted.
     pub(super) fn report_fault(&mut self, fault: String) {
         if self.reported_fault.as_ref() != Some(&fault) {
             (self.spec.say)(&format!("guest {}: {fault}", self.spec.name));
@@ -62,8 +62,8 @@ impl Worker {
         self.fault = Some(fault);
     }
 
-    /// When to connect next: at once, but not earlier after the last connection than the interval
-    /// for missing machines.
+    /// Returns when to connect next: at once, unless the last connection is more recent than the interval at which
+    /// missing machines are looked for.
     pub(super) fn next_connection(&self) -> Instant {
         Instant::now().max(self.connected_at + self.spec.hypervisor.look_every())
     }
@@ -74,8 +74,8 @@ impl Worker {
         self.connect_at = self.next_connection();
     }
 
-    /// Checks the plugged devices. Those of this daemon are still there if it is the same QEMU;
-    /// others were left by a daemon that was killed.
+    /// Checks the plugged devices. If QEMU is still the same, those of this daemon are there; others were left by a
+    /// daemon that was killed.
     fn begin(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
         let mut monitor = LimitedMonitor::new(monitor, QMP_LOOK_TIME_MAX);
         let mut found = hotplug::find_plugged(&mut monitor)?;
@@ -100,7 +100,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Reads the state that events report, which may have changed without a connection.
+    /// Reads the state that events report. It may have changed while there was no connection.
     fn read_state(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
         self.is_paused = hotplug::is_paused(monitor)?;
         if let Some(id) = &self.port_id
@@ -111,7 +111,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The same again, because the first events may have been missed.
+    /// Reads that state again, because the first events may have been missed.
     pub(super) fn read_state_again(&mut self) {
         if self.state_again_at.front().is_none_or(|at| *at > Instant::now()) {
             return;
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// The machine has ended, and with it everything that was plugged in.
+    /// Removes the state of a machine that has ended, together with its devices.
     fn machine_ended(&mut self) {
         self.drop_monitor();
         self.is_paused = false;
@@ -143,7 +143,7 @@ impl Worker {
             self.drop_monitor();
         }
         if matches!(error, VmError::Closed { .. } | VmError::NotRunning { .. }) {
-            // The machine has ended, and the next one may exist already.
+            // The machine has ended, and its successor may exist already.
             self.is_detached = self.ends_by.is_some();
         }
         self.report_fault(error_text(error));
@@ -168,7 +168,7 @@ impl Worker {
                 }
             }
         }
-        // By then, the next broker has begun its own session, or is about to.
+        // Ended only after all events: by now, the next broker has begun its own session, or is about to.
         if is_open == Some(false) {
             (self.spec.end_session)();
         }
@@ -184,7 +184,7 @@ impl Worker {
             "STOP" => self.is_paused = true,
             "RESUME" => self.is_paused = false,
             "RESET" | "SHUTDOWN" => {
-                // No application in the guest reads anything any more.
+                // All applications in the guest have ended, so they do not read rings any more.
                 self.active.iter_mut().for_each(|active| active.left.clear());
                 (self.spec.end_session)();
             }

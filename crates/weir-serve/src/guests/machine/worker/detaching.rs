@@ -1,5 +1,4 @@
-//! Detaching a guest: its feeds end, its devices are removed, and it can open no feed until it is
-//! attached again.
+//! Detaching a guest: its feeds end, its devices are removed, and it can open no feeds until it is attached again.
 
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -10,19 +9,19 @@ type Reply = SyncSender<Result<(), String>>;
 
 /// A detachment in progress.
 pub(super) struct Detaching {
-    /// Feeds that the guest has not closed by then end with its session.
+    /// The session ends at this time, and with it all feeds that the guest has not closed.
     session_until: Instant,
-    /// Rings that may still be read are kept until then.
+    /// Rings that applications may still read are kept until this time.
     places_until: Instant,
-    /// The last deadline of its callers.
+    /// The last deadline of all callers.
     until: Instant,
-    /// Its callers, each with its deadline.
+    /// The callers that wait, each with its deadline.
     replies: Vec<(Instant, Reply)>,
 }
 
 impl Detaching {
-    /// A quarter of the time is for the guest to close its feeds, and half of it for applications
-    /// that may still read them.
+    /// Divides the time: the first quarter is for the guest to close its feeds, and the next half for applications that
+    /// still read them.
     fn new(now: Instant, within: Duration) -> Detaching {
         let (session_until, places_until) = (now + within / 4, now + within * 3 / 4);
         Detaching { session_until, places_until, until: now + within, replies: Vec::new() }
@@ -38,7 +37,7 @@ impl Detaching {
         }
     }
 
-    /// When the next action is due.
+    /// Returns when the next action is due.
     pub(super) fn due(&self) -> Instant {
         let replies = self.replies.iter().map(|(until, _)| *until);
         let due = [self.session_until, self.places_until, self.until];
@@ -96,7 +95,7 @@ impl Worker {
         let now = Instant::now();
         if let Some(active) = &self.active {
             if active.feeds > 0 && detaching.session_until <= now {
-                // The claims of its feeds are released soon after.
+                // The claims of the guest's feeds are released soon after.
                 (self.spec.end_session)();
             }
             let is_unused = active.feeds == 0 && active.left.is_empty();
@@ -125,7 +124,7 @@ impl Worker {
         }
     }
 
-    /// The message that the devices are still there.
+    /// Returns the message that the devices are still there.
     pub(super) fn unreleased(&self) -> String {
         let why = if self.is_paused { "it is paused" } else { "is it hung, or not yet booted?" };
         format!(
