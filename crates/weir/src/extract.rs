@@ -23,6 +23,7 @@ use crate::cli::{ExtractArgs, FormatName};
 use crate::index::nothing_recorded;
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::units::{counted, grouped};
+use crate::usage_hints;
 use crate::{EXIT_RAN, capture, feeds, signals};
 
 /// Runs `weir extract`, and returns the exit status. A signal ends it early.
@@ -173,6 +174,12 @@ fn output(
             Box::new(FileWriter::create(path, args.file_mode)?.with_names(names))
         }
         FormatName::Pcapng => {
+            if usage_hints::format_note(path).is_some() {
+                eprintln!(
+                    "weir: {}: is written as pcapng; classic pcap: --format pcap",
+                    path.display()
+                );
+            }
             let say = |paths: &[&Path]| {
                 let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
                 eprintln!("weir: a file for each link type: {}", names.join(", "));
