@@ -18,8 +18,7 @@ pub const APPLICATION: &str = "capture";
 /// A notification to guests, without params: the daemon's file has changed, so the [`Source`]s may have changed.
 pub const SOURCES_CHANGED: &str = "capture.sources_changed";
 
-/// An error code: the feed shares its rings with others, so it cannot be changed. A feed that was opened with
-/// [`own`](Open::own) can.
+/// An error code: the feed shares its rings, so it cannot be changed, unlike one opened with [`own`](Open::own).
 pub const SHARED: i32 = -32010;
 
 /// An error code: the client's user has no feed of this name.
@@ -131,8 +130,7 @@ pub struct Opened {
     /// Owner of the frames, for a source in another network namespace.
     #[serde(default)]
     pub owner: Option<Owner>,
-    /// The part of each descriptor's memory that is the ring, if the ring is not all of it: in a guest, all rings are
-    /// in one device.
+    /// The ring's part of each descriptor's memory, if not all of it: in a guest, all rings are in one device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
     /// The place of the one ring in the region, for a guest, which gets no descriptors.
@@ -157,8 +155,7 @@ pub struct Owner {
     pub netns: u64,
 }
 
-/// `capture.attach`, with the descriptors of a channel, which are a wake page and a socket: the feed wakes the sleeper
-/// there.
+/// `capture.attach`, with the wake page and the socket of a channel: the feed wakes the sleeper there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {

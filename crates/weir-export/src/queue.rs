@@ -16,7 +16,7 @@ pub const TICK: Duration = Duration::from_millis(500);
 /// Interval at which a waiting thread checks for room in the queue, or for the end of the export.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What to do with a batch when the queue is full.
+/// The way to treat a batch when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// Wait for room: no records are lost.

@@ -1,5 +1,4 @@
-//! One path through a program: the contents of the registers, and the facts about the frame that
-//! follow from the conditions so far.
+//! One path through a program: the contents of the registers, and the facts about the frame so far.
 
 use weir_frame::headers::{VLANS_MAX, ether_type, protocol};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
@@ -88,8 +87,7 @@ enum Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Bytes {
     at: u32,
-    /// `Some(offset)`: `at` counts from the end of the IPv4 header that begins at `offset`. `None`: from the
-    /// beginning of the frame.
+    /// `at` counts from the end of the IPv4 header that begins at this offset; `None`: from the frame's beginning.
     behind: Option<u32>,
     size: u8,
     mask: u32,

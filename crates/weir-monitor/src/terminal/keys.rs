@@ -12,7 +12,7 @@ use super::state::{Overlay, OverlayKind, State};
 use super::text;
 use crate::view::View;
 
-/// What the caller has to do after a key.
+/// The action that the caller has to take after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Draw the state.

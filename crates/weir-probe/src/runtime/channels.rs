@@ -49,7 +49,7 @@ struct TakenChannel {
     peer: PeerState,
 }
 
-/// What the other process knows of the feed that has a channel.
+/// The state of the feed that has a channel, as the other process knows it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PeerState {
     Nothing,

@@ -72,8 +72,7 @@ impl Context<'_> {
 }
 
 impl Source {
-    /// Finds the pieces of a file that have to be read; `None` if no piece has to be read. Otherwise, the function
-    /// also collects the file's names of addresses. `number` is the file's number among all files.
+    /// Finds the pieces of a file that have to be read, if any, and its names. `number`: its number among all files.
     pub fn plan(
         number: usize,
         listed: &Listed,
@@ -93,8 +92,7 @@ impl Source {
                 return None;
             }
         };
-        // The index is read before the file's length is determined: so the file contains all pieces that the index
-        // lists.
+        // The index is read before the file's length, so the file contains all pieces that the index lists.
         let index = index::read(&listed.index_path()).ok();
         let file = match Content::new(file) {
             Ok(file) => file,
@@ -136,8 +134,7 @@ impl Source {
         Arc::clone(&self.interfaces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns all interfaces of the file, which is searched once. This is needed if the index is wrong about their
-    /// places.
+    /// Returns all interfaces of the file, which is searched once, in case the index is wrong about their places.
     pub fn learned_interfaces(&self, context: &Context<'_>) -> Arc<Vec<FileInterface>> {
         let learn = || Arc::new(self.learn_interfaces(context).unwrap_or_default());
         Arc::clone(self.learned.get_or_init(learn))
@@ -234,16 +231,14 @@ impl Plan<'_, '_> {
             self.take(piece)?;
             at = piece.at + u64::from(piece.bytes);
         }
-        match listed.state {
-            // A recorder may be writing the part of the file that the index does not list yet.
-            State::Open { recording: true } if is_indexed => Ok(()),
-            _ => {
-                if file.cut_off_bytes() > 0 && !is_growing {
-                    self.stats.cut_off(&self.source.path, length, file.cut_off_bytes());
-                }
-                self.scan(at, length, is_growing)
-            }
+        // A recorder may be writing the part of the file that the index does not list yet.
+        if is_growing && is_indexed {
+            return Ok(());
         }
+        if file.cut_off_bytes() > 0 && !is_growing {
+            self.stats.cut_off(&self.source.path, length, file.cut_off_bytes());
+        }
+        self.scan(at, length, is_growing)
     }
 
     /// Processes a piece that an index describes.
@@ -313,8 +308,7 @@ impl Plan<'_, '_> {
         Ok(())
     }
 
-    /// Reads a part of the file that no index describes, to find its wanted frames and their times.
-    /// The end of a file that a recorder is writing is no damage.
+    /// Finds wanted frames and their times in a part that no index describes. The end of a growing file is no damage.
     fn scan(&mut self, from: u64, to: u64, is_growing: bool) -> Result<(), Trouble> {
         if from >= to {
             return Ok(());

@@ -78,7 +78,7 @@ impl Skipped {
     }
 }
 
-/// What happens to a frame. If several reasons apply, the first in the order of [`Fate::of`] counts.
+/// The treatment of a frame. If several reasons apply, the first in the order of [`Fate::of`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Sent,
