@@ -148,7 +148,7 @@ impl Queue {
     }
 
     /// Waits until every pushed record is sent or counted as unsent. An export that still blocks [`HANG_TIME_MAX`]
-    /// after its time limit, or [`AT_ONCE_TIME_MAX`] after the request to end at once, is abandoned; all records that
+    /// after its time limit, or `AT_ONCE_TIME_MAX` after the request to end at once, is abandoned; all records that
     /// it has not sent by then count as unsent.
     pub fn finish(&mut self) -> Finished {
         self.close();

@@ -53,7 +53,7 @@ impl Then {
     }
 }
 
-/// Returns the operands that an instruction reads, and those that it writes, as in [`FlowGraph::begins_as_zero`].
+/// Returns the operands that an instruction reads, and those that it writes, as in `FlowGraph::begins_as_zero`.
 pub(crate) fn uses(insn: Insn) -> (u32, u32) {
     let by_x = if insn.code & X != 0 { X_REG } else { 0 };
     match insn.code {

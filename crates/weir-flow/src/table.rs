@@ -40,7 +40,7 @@ pub struct Seen<'a> {
     pub wire_len: u32,
     /// Nanoseconds since the Unix epoch.
     pub ts_ns: u64,
-    /// The interface, as the feed numbers it. Numbers above [`INTERFACE_MAX`] are counted as [`INTERFACE_MAX`].
+    /// The interface, as the feed numbers it. Numbers above `INTERFACE_MAX` are counted as `INTERFACE_MAX`.
     pub interface: u32,
 }
 

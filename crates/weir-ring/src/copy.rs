@@ -3,7 +3,7 @@
 //! | implementation | used on | unit |
 //! |---|---|---|
 //! | [`vector`] | x86-64 | up to 32 bytes, in assembly, which the compiler does not analyse |
-//! | [`words`] | other processors; under loom and Miri, which cannot run assembly | a 64-bit atomic |
+//! | `words` | other processors; under loom and Miri, which cannot run assembly | a 64-bit atomic |
 //!
 //! Both store the same bytes at the same places; a test compares them. They differ in the bytes that a reader gets that
 //! loads them while they are stored. No reader uses such bytes: they are not yet published, or the block has been

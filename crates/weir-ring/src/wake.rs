@@ -32,12 +32,12 @@
 //! need not be told again.
 //!
 //! # No timer
-//! A thread that writes a ring loads the thresholds after a full fence ([`doorbell`]), so it misses none. BPF programs
+//! A thread that writes a ring loads the thresholds after a full fence (`doorbell`), so it misses none. BPF programs
 //! have no such fence. Their owner announces this on the channel ([`Waker::announce_confirmations`]). Then a sleeper
 //! sends the owner a message with each new threshold, and looks at its rings every [`UNCONFIRMED_LIMIT`] until the
 //! owner has confirmed that all programs see the threshold. After the confirmation it looks once more, and then sleeps
 //! without such looks. If the owner is busy, or gone, the sleep costs further wake-ups, but no frame is delayed. For
-//! the proof see [`doorbell`], letters Q to T.
+//! the proof see `doorbell`, letters Q to T.
 
 mod interrupt;
 mod message;

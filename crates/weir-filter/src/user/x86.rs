@@ -44,7 +44,7 @@ const CALL: u8 = 0x85;
 /// Size of the red zone.
 const STACK_BYTES: i16 = 128;
 
-/// Returns machine code for [`Code`](super::jit::Code); `None` if there is an instruction that the converter does not
+/// Returns machine code for `Code`; `None` if there is an instruction that the converter does not
 /// make.
 pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
     let parts: Vec<Insn> = insns.iter().map(|&insn| Insn::of(insn)).collect::<Option<_>>()?;

@@ -58,11 +58,11 @@ impl AsFd for Waker {
 
 impl Waker {
     /// Creates the writer's end of a channel from the descriptors that a consumer in another process has sent
-    /// ([`Sleeper::channel`]). Neither descriptor is trusted.
+    /// (`Sleeper::channel`). Neither descriptor is trusted.
     ///
     /// # Errors
     /// [`RingError::NotAWakePage`], [`RingError::TooSmall`] or [`RingError::NotAWaker`] for descriptors that no
-    /// [`Sleeper`] makes, because the memory could be truncated, or the socket could block.
+    /// `Sleeper` makes, because the memory could be truncated, or the socket could block.
     pub fn attach(page: OwnedFd, socket: OwnedFd, lines: usize) -> Result<Waker, RingError> {
         if !(1..=RINGS_MAX).contains(&lines) {
             return Err(RingError::NotAWakePage);

@@ -40,7 +40,7 @@ struct Rows {
 /// Measures, and computes the needs of links. A stop ends the measurement, with the rounds so far.
 ///
 /// # Errors
-/// [`Error::Measure`] if the directory is missing, cannot be written to, is in memory or has too
+/// `Error::Measure` if the directory is missing, cannot be written to, is in memory or has too
 /// little space.
 pub fn run(options: &Options, stop: &AtomicBool, talk: &dyn Fn(&str)) -> Result<Sizing> {
     let place = Place::below(&options.directory).map_err(|reason| {
