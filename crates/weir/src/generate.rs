@@ -125,7 +125,8 @@ fn show_totals(totals: &Totals, what: &str, how: &str) {
     }
     let held_up = totals.given_up.as_secs_f64();
     // Less than a frame is the rest of a division.
-    if held_up * totals.attempted as f64 >= totals.duration.as_secs_f64().max(f64::MIN_POSITIVE) {
+    let sending = totals.duration.as_secs_f64() - held_up;
+    if held_up > 0.0 && held_up * totals.attempted as f64 >= sending {
         println!("the frames of {held_up:.3} s are missing: the sender could not keep the rate");
     }
 }

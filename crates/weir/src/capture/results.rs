@@ -25,7 +25,12 @@ impl Run<'_> {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
         if let None | Some(ConsumerError::Complete(_)) = failure.as_deref() {
             let times = (self.start_ns, statistics::now_ns());
-            let all = statistics::of(feeds, consumer.rings(), consumer.delivered(), times);
+            let mut taken = consumer.delivered();
+            if consumer.recorder().is_some() {
+                // The recorder adds the lapped frames of each file itself.
+                taken.lapped = 0;
+            }
+            let all = statistics::of(feeds, consumer.rings(), taken, times);
             failure = consumer.finish(&all).err().map(Arc::new).or(failure);
         } else {
             consumer.end();

@@ -22,7 +22,8 @@ pub(super) fn check(args: &CaptureArgs) -> Result<()> {
         if let Some(hint) = usage_hints::file_hint(iface) {
             bail!("{iface}: no such interface here, but {hint}");
         }
-        if at > 0 {
+        // With --follow, the interface may come later.
+        if at > 0 && !args.input.follow {
             bail!(
                 "{iface}: no such interface here, and no filter begins with this word; `ip -brief link` lists the \
                  interfaces"
