@@ -22,6 +22,8 @@ pub const ROTATE_BYTES_MIN: u64 = 4 << 10;
 /// number: 8 gave 1.72 to 2.23 GB/s and 16 gave 2.23 to 2.65 GB/s; with 32, the ring's writer overtook some
 /// blocks.
 pub const VOLUME_WRITES_MAX: usize = 16;
+/// Most bytes that are written from ring memory by one request.
+pub const RUN_BYTES_MAX: usize = 4 << 20;
 /// Most writes in flight on a volume, including the writes of one page that make whole blocks visible. These wait
 /// behind large writes, so with a common limit only half as many large writes would be in flight.
 pub const VOLUME_PENDING_MAX: usize = 4 * VOLUME_WRITES_MAX;

@@ -249,6 +249,7 @@ impl<D: Disk> Consumer for Recorder<D> {
                     Progress::Nothing => break,
                 }
             }
+            stream.submit_run(shared);
         }
         if left == 0 {
             // No frames follow after the limit, so the collected data is written now.

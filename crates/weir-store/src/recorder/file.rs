@@ -7,6 +7,7 @@ use std::time::Instant;
 use weir_consumer::Count;
 use weir_disk::{ALIGN_BYTES, Buffer, Disk, Files};
 
+use crate::catalog::index_path;
 use crate::compressed::{self, Frame};
 use crate::index;
 use crate::limits::{PREALLOCATE_BYTES, PREALLOCATE_PIECE_BYTES};
@@ -162,11 +163,23 @@ impl<D: Disk> OpenFile<D> {
         both
     }
 
-    /// Completes the file once no writes are pending: truncates, syncs and renames it. Returns its length.
+    /// Returns whether the file has nothing, because its first write has failed.
+    pub fn is_empty(&self) -> bool {
+        self.broken_at == Some(0)
+    }
+
+    /// Completes the file once no writes are pending: truncates, syncs and renames it. Returns its length. An empty file
+    /// is removed, because it is no capture file.
     pub fn complete(mut self, files: &D::Files) -> std::io::Result<u64> {
         // An error is ignored, because the file can be read without its index.
         if let Some(index) = &mut self.index {
             let _ = index.flush();
+        }
+        if self.is_empty() {
+            files.remove(&self.path)?;
+            // Without its file, nothing reads the index.
+            let _ = std::fs::remove_file(index_path(&self.final_path));
+            return Ok(0);
         }
         let bytes = self.broken_at.unwrap_or(self.end);
         if self.broken_at.is_some() || self.has_excess {

@@ -22,10 +22,12 @@ mod blocks;
 mod entry;
 mod files;
 mod packed;
+mod run;
 mod settle;
 
 pub use blocks::NEAR;
 use entry::{Entry, Gap, State, What};
+use run::Run;
 
 /// Most bytes that a poll copies.
 const CHUNK_BYTES: u32 = 256 << 10;
@@ -63,6 +65,8 @@ pub struct Stream<D: Disk> {
     /// Number of entries that wait because the file system is full.
     full: usize,
     batch: Batch,
+    /// Blocks to be written by one request. Empty if `gather` is not.
+    run: Run,
     gather: Gather,
     /// Time at which frames of the incomplete block were first seen.
     part_since: Option<Instant>,
@@ -112,6 +116,7 @@ impl<D: Disk> Stream<D> {
             first_entry: 0,
             full: 0,
             batch,
+            run: Run::default(),
             gather: Gather::new(),
             part_since: None,
             scan: Scan::default(),
@@ -129,11 +134,8 @@ impl<D: Disk> Stream<D> {
 
     /// Returns the number of frames that were read and are not settled.
     pub fn unsettled(&self) -> u64 {
-        let frames = self.entries.iter().map(|entry| match &entry.what {
-            What::Frames { frames, .. } => *frames,
-            _ => 0,
-        });
-        frames.sum::<u64>() + self.gather.frames
+        let submitted: u64 = self.entries.iter().map(Entry::frames).sum();
+        submitted + self.run.frames() + self.gather.frames
     }
 
     /// Returns whether everything was read and settled, and [`end`](Self::end) was not called yet.
@@ -205,13 +207,16 @@ impl<D: Disk> Stream<D> {
         })?;
         match look {
             BlockLook::Whole(whole) => {
-                self.submit_gathered(shared);
+                if !self.gather.is_empty() {
+                    self.submit_gathered(shared);
+                }
                 self.bytes_read += whole.bytes as u64;
                 self.take_block(cursor, &whole, shared);
                 Ok(Progress::Frames(whole.frames))
             }
             BlockLook::Part => {
                 self.scan.discard();
+                self.submit_run(shared);
                 self.take_part(cursor, left, shared)
             }
             BlockLook::Other(poll) => {
@@ -300,8 +305,9 @@ impl<D: Disk> Stream<D> {
         self.ring.frames_written().saturating_sub(cursor.reader().ordinal())
     }
 
-    /// Writes the collected data.
+    /// Writes everything that was read.
     pub fn submit_gathered(&mut self, shared: &mut Shared<D>) {
+        self.submit_run(shared);
         self.part_since = None;
         if self.gather.is_empty() {
             return;
@@ -321,12 +327,16 @@ impl<D: Disk> Stream<D> {
         let (length, highest) = (length(&bytes), highest(&what));
         let Some((file, at)) = self.place(length, highest, shared) else {
             // All volumes have failed, so the data counts as `store` drops.
-            let state = State::Failed(Some(bytes));
-            let entry = Entry { bytes: length, state, ..Entry::nowhere(what) };
-            return self.entries.push_back(entry);
+            return self.push_failed(what, length);
         };
         let number = self.push(what, file, at, length, None);
         self.write(number, file, at, bytes, shared);
+    }
+
+    /// Adds an entry of `bytes` bytes that no volume accepts.
+    fn push_failed(&mut self, what: What, bytes: usize) {
+        let state = State::Failed(None);
+        self.entries.push_back(Entry { bytes, state, ..Entry::nowhere(what) });
     }
 
     /// Adds an entry to be settled, and returns its number.

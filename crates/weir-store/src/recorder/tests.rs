@@ -22,6 +22,8 @@ mod hostile_tests;
 mod look_back_tests;
 #[path = "names_tests.rs"]
 mod names_tests;
+#[path = "run_tests.rs"]
+mod run_tests;
 
 const FRAME: usize = 1000;
 

@@ -1,20 +1,18 @@
 //! Whole blocks of a ring: written from ring memory, or from a copy.
 
-use std::sync::Arc;
-
 use weir_consumer::Cursor;
-use weir_disk::{ALIGN_BYTES, Buffer, Bytes, Disk, Spare};
+use weir_disk::{Buffer, Bytes, Disk, Spare};
 use weir_ring::{Whole, Words};
 
 use super::super::Shared;
 use super::super::gather;
-use super::{Entry, State, Stream, What, highest};
+use super::{Entry, State, Stream, What};
 
 /// Blocks are copied before they are written if more than this share of a ring is unread: the ring's writer could
 /// overwrite a block before its write has completed.
 pub const NEAR: f64 = 0.5;
 /// The largest share of a ring for which writes from ring memory may be pending.
-const IN_PLACE: f64 = 0.25;
+pub const IN_PLACE: f64 = 0.25;
 /// A block with less than this share of data is copied, without its padding.
 const SPARSE: f64 = 0.75;
 
@@ -30,8 +28,9 @@ impl<D: Disk> Stream<D> {
         let is_sparse = (whole.used as f64) < SPARSE * whole.bytes as f64;
         if !is_near && !is_sparse {
             let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
-            return self.submit_in_place(what, whole, shared);
+            return self.add_to_run(what, whole, shared);
         }
+        self.submit_run(shared);
         let buffer = self.copy(whole, is_sparse, &mut shared.spare);
         if !self.reader.holds(block) {
             shared.spare.give(buffer);
@@ -50,8 +49,9 @@ impl<D: Disk> Stream<D> {
             let is_block = matches!(entry.what, What::Frames { block: Some(_), .. });
             is_block && matches!(entry.state, State::Pending)
         });
+        let in_place = in_place.count() + self.run.len();
         let most = (self.ring.geometry().data_blocks as f64 * IN_PLACE) as usize;
-        in_place.count() >= most
+        in_place >= most
     }
 
     /// Copies a block; if it is sparse, without its padding.
@@ -66,21 +66,5 @@ impl<D: Disk> Stream<D> {
             buffer.fill_from_ring(words);
         }
         buffer
-    }
-
-    /// Requests a write of all but the first page of a block from ring memory. The first page is copied now and
-    /// written last.
-    fn submit_in_place(&mut self, what: What, whole: &Whole, shared: &mut Shared<D>) {
-        let mut first_page = shared.spare.take(ALIGN_BYTES);
-        let words = &self.ring.memory().words()[whole.at / 8..];
-        first_page.fill_from_ring(&words[..ALIGN_BYTES / 8]);
-        let memory = Arc::clone(self.ring.memory());
-        let (at, bytes) = (whole.at + ALIGN_BYTES, whole.bytes - ALIGN_BYTES);
-        let rest = Bytes::Ring { memory, at, bytes };
-        let Some((file, at)) = self.place(whole.bytes, highest(&what), shared) else {
-            return self.submit(what, rest, shared);
-        };
-        let number = self.push(what, file, at, whole.bytes, Some(first_page));
-        self.write(number, file, at + ALIGN_BYTES as u64, rest, shared);
     }
 }

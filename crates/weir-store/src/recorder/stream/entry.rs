@@ -17,9 +17,14 @@ pub struct Entry {
     pub at: u64,
     pub bytes: usize,
     pub state: State,
-    /// The first page of a block that is written from ring memory. It is written last, once the block is known to be
+    /// The first page of blocks that are written from ring memory. It is written last, once they are known to be
     /// whole. Until then the file has zeros in its place, at which every reader stops.
     pub first_page: Option<Buffer>,
+    /// Number of entries after this one that are written by the same request. They have no writes of their own.
+    pub followers: usize,
+    /// Number of pending writes that replace the entry by padding. The entries after it are not settled before these
+    /// writes have ended: if one of them fails, the file ends before the entry.
+    pub covers: usize,
     /// Whether an earlier write of the entry, on another volume, has failed.
     pub is_again: bool,
     /// The number that the volume returned for the write request.
@@ -41,11 +46,21 @@ impl Entry {
             bytes: 0,
             state: State::Done,
             first_page: None,
+            followers: 0,
+            covers: 0,
             is_again: false,
             begun: 0,
             plain_at: 0,
             plain_bytes: 0,
             headers_bytes: 0,
+        }
+    }
+
+    /// Returns the number of frames that were read.
+    pub fn frames(&self) -> u64 {
+        match self.what {
+            What::Frames { frames, .. } => frames,
+            _ => 0,
         }
     }
 }
@@ -60,6 +75,8 @@ pub enum What {
         /// Whether the padding replaces a page that was written. Otherwise, it is the piece's first page, which was
         /// not written.
         is_written: bool,
+        /// Number of the torn entry.
+        of: u64,
     },
     /// Frames that were not read.
     Gap(Gap, u64),

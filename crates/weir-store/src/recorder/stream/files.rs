@@ -283,6 +283,7 @@ impl<D: Disk> Stream<D> {
             let Some(file) = self.files.remove(&id) else { continue };
             self.current.retain(|_, current| *current != id);
             shared.report.bytes = shared.report.bytes.saturating_sub(file.lost_bytes());
+            shared.report.files -= u64::from(file.is_empty());
             shared.volumes.complete(file);
         }
     }

@@ -27,59 +27,59 @@ impl<D: Disk> Stream<D> {
         bytes: Bytes,
         shared: &mut Shared<D>,
     ) {
-        let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
+        let Some(index) = entry.checked_sub(self.first_entry).map(|index| index as usize) else {
+            return;
+        };
+        let Some(own) = self.entries.get_mut(index) else { return };
         let Some(file) = self.files.get_mut(&own.file) else { return };
         let length = super::length(&bytes);
         // A page of padding that replaces a written page was counted before.
-        let has_grown = result.is_ok() && !matches!(own.what, What::Cover { is_written: true });
+        let has_grown = result.is_ok() && !matches!(own.what, What::Cover { is_written: true, .. });
         shared.volumes.end(file.volume, length, has_grown);
         if has_grown {
             shared.report.bytes += length as u64;
             file.written += length as u64;
         }
-        let block = match own.what {
-            What::Frames { block, .. } => block.map(|whole| whole.block),
-            _ => None,
-        };
-        if result.is_ok()
-            && block.is_some_and(|block| self.reader.holds(block))
-            && let Some(first_page) = own.first_page.take()
-        {
-            // The written data is whole, so its first page is written too: it makes the block visible to readers of
-            // the file.
-            let (file, at) = (own.file, own.at);
-            return self.write(entry, file, at, Bytes::Own(first_page), shared);
-        }
-        if let Err(error) = &result
-            && !matches!(own.what, What::Cover { .. })
-            && file.broken_at.is_none()
-            && shared.volumes.wait_for_space(file.volume, error, own.begun)
-        {
-            own.state = State::Full(bytes);
-            self.full += 1;
-            return;
-        }
-        let is_hidden = own.first_page.is_some();
-        own.state = match result {
-            Ok(()) if is_hidden && block.is_some_and(|block| !self.reader.holds(block)) => {
-                State::Torn
-            }
+        match result {
+            Ok(()) if own.first_page.is_some() => self.completed_rest(index, shared),
             Ok(()) => {
+                own.state = State::Done;
                 if let Bytes::Own(copy) = bytes {
                     shared.spare.give(copy);
                 }
-                State::Done
+                if let What::Cover { of, .. } = own.what {
+                    self.end_cover(of);
+                }
             }
             Err(error) => {
+                if !matches!(own.what, What::Cover { .. })
+                    && file.broken_at.is_none()
+                    && shared.volumes.wait_for_space(file.volume, &error, own.begun)
+                {
+                    own.state = State::Full(bytes);
+                    self.full += 1;
+                    return;
+                }
                 shared.volumes.fail(file.volume, error);
                 shared.kept -= file.break_at(own.at);
-                State::Failed(Some(bytes))
+                self.set_failed(index, Some(bytes));
             }
-        };
-        if matches!(own.state, State::Torn) {
-            shared.report.torn_blocks += 1;
-            let (file, at, bytes) = (own.file, own.at, own.bytes);
-            self.cover(file, at, bytes, shared);
+        }
+    }
+
+    /// Handles the end of a write from ring memory: if the written blocks are whole, their first page is written too,
+    /// which makes them visible to readers of the file. Torn blocks are hidden.
+    fn completed_rest(&mut self, leader: usize, shared: &mut Shared<D>) {
+        let torn = self.torn_in_run(leader);
+        if torn > 0 {
+            return self.hide_torn(leader, torn, shared);
+        }
+        self.end_followers(leader);
+        let own = &mut self.entries[leader];
+        let (file, at) = (own.file, own.at);
+        if let Some(first_page) = own.first_page.take() {
+            let entry = self.first_entry + leader as u64;
+            self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
     }
 
@@ -102,7 +102,7 @@ impl<D: Disk> Stream<D> {
             };
             if shared.volumes.has_failed(file.volume) {
                 shared.kept -= file.break_at(own.at);
-                own.state = State::Failed(Some(bytes));
+                self.set_failed(at, Some(bytes));
                 continue;
             }
             let page = if own.first_page.is_some() { ALIGN_BYTES as u64 } else { 0 };
@@ -113,13 +113,16 @@ impl<D: Disk> Stream<D> {
 
     /// Fails all pending writes to this volume, and discards their tickets.
     pub fn give_up(&mut self, volume: usize, shared: &mut Shared<D>) {
-        let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Pending | State::Full(_));
-        for entry in self.entries.iter_mut().filter(is_asked) {
-            let Some(file) = self.files.get_mut(&entry.file) else { continue };
+        let is_asked = |entry: &Entry| matches!(entry.state, State::Pending | State::Full(_));
+        for at in 0..self.entries.len() {
+            let entry = &self.entries[at];
+            let Some(file) = self.files.get_mut(&entry.file).filter(|_| is_asked(entry)) else {
+                continue;
+            };
             if file.volume == volume {
                 shared.kept -= file.break_at(entry.at);
                 self.full -= usize::from(matches!(entry.state, State::Full(_)));
-                entry.state = State::Failed(None);
+                self.set_failed(at, None);
             }
         }
         let id = self.id;
@@ -138,12 +141,24 @@ impl<D: Disk> Stream<D> {
         shared.tickets.retain(|_, (stream, asked)| *stream != id || is_awaited(asked));
     }
 
+    /// Records that a write of padding has ended.
+    pub(super) fn end_cover(&mut self, torn: u64) {
+        let index = torn.checked_sub(self.first_entry).map(|index| index as usize);
+        if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
+            entry.covers = entry.covers.saturating_sub(1);
+        }
+    }
+
     /// Replaces a torn piece by padding, so that readers of the file skip it.
-    fn cover(&mut self, file: u64, at: u64, bytes: usize, shared: &mut Shared<D>) {
+    pub(super) fn cover(&mut self, torn: usize, shared: &mut Shared<D>) {
+        let entry = &mut self.entries[torn];
+        entry.covers = 2;
+        let (file, at, bytes) = (entry.file, entry.at, entry.bytes);
+        let torn = self.first_entry + torn as u64;
         let [first, last] = gather::cover(bytes);
         let last_at = at + (bytes - last.filled()) as u64;
         for (page_at, buffer) in [(last_at, last), (at, first)] {
-            let what = What::Cover { is_written: page_at != at };
+            let what = What::Cover { is_written: page_at != at, of: torn };
             // If this write fails, the file ends before the piece.
             let number = self.push(what, file, at, bytes, None);
             self.write(number, file, page_at, Bytes::Own(buffer), shared);
@@ -169,8 +184,18 @@ impl<D: Disk> Stream<D> {
                     }
                     self.settle_front(cursor, Fate::Lost, shared);
                 }
+                State::Torn if entry.covers > 0 => {
+                    entry.state = State::Torn;
+                    break;
+                }
                 State::Torn => self.settle_front(cursor, Fate::Lapped, shared),
-                State::Done => self.settle_front(cursor, Fate::Kept, shared),
+                State::Done => {
+                    // A block that was written after a failed write is cut off with it.
+                    if self.is_front_cut_off() && self.again(None, shared).is_some() {
+                        break;
+                    }
+                    self.settle_front(cursor, Fate::Kept, shared);
+                }
             }
         }
         self.complete_files(shared);
@@ -221,6 +246,13 @@ impl<D: Disk> Stream<D> {
         Some(())
     }
 
+    /// Returns whether the file of the oldest entry ends before it, because a write has failed.
+    fn is_front_cut_off(&self) -> bool {
+        let Some(entry) = self.entries.front() else { return false };
+        let broken_at = self.files.get(&entry.file).and_then(|file| file.broken_at);
+        broken_at.is_some_and(|broken| entry.at >= broken)
+    }
+
     /// Settles the oldest entry: counts its frames, and adds its piece to the index.
     fn settle_front(
         &mut self,
@@ -228,12 +260,9 @@ impl<D: Disk> Stream<D> {
         fate: Fate,
         shared: &mut Shared<D>,
     ) {
+        let is_cut_off = self.is_front_cut_off();
         let Some(entry) = self.entries.pop_front() else { return };
         self.first_entry += 1;
-        let is_cut_off = self
-            .files
-            .get(&entry.file)
-            .is_some_and(|file| file.broken_at.is_some_and(|broken| entry.at >= broken));
         let (at, is_again) = (entry.at, entry.is_again);
         let (plain_at, plain_bytes) = (entry.plain_at, entry.plain_bytes as u32);
         let headers_bytes = entry.headers_bytes;

@@ -63,7 +63,10 @@ impl<D: Disk> Volume<D> {
             Outcome::Cut { stream, id, result } => return Some((stream, id, result)),
             Outcome::Completed { path, bytes, planned, result } => {
                 self.recorded = (self.recorded + bytes).saturating_sub(planned);
-                self.past.push_back(Past { path, bytes, lock: None, is_kept: false });
+                // An empty file was removed.
+                if bytes > 0 {
+                    self.past.push_back(Past { path, bytes, lock: None, is_kept: false });
+                }
                 if let Err(error) = result {
                     self.fail(error);
                 }

@@ -1,0 +1,181 @@
+//! Tests of runs: blocks of a ring that are written by one request.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::index;
+
+/// Blocks of a ring whose runs have 4 MiB.
+const BLOCKS: u64 = 256;
+
+/// A recorder of a ring of `blocks` blocks, on a disk that refuses preallocation, so that all its requests are writes.
+fn rig(blocks: u64, change: impl FnOnce(&mut Settings)) -> Rig {
+    let rig = Rig::new(blocks, change);
+    rig.script.set_space(Some(Space { total: FREE_BYTES_MIN, free: 0 }));
+    rig
+}
+
+/// Pushes a block of few large frames, closed.
+fn push_few(rig: &mut Rig) {
+    const LENGTH: usize = 16_000;
+    for _ in 0..60 {
+        let meta = Meta { ts_ns: rig.pushed, wire_len: LENGTH as u32, ..Meta::default() };
+        rig.writer.push(&meta, &[rig.pushed as u8; LENGTH]);
+        rig.pushed += 1;
+    }
+    rig.writer.close_block();
+}
+
+/// Times of all frames in these directories, sorted.
+fn all_times(directories: [&Path; 2]) -> Vec<u64> {
+    let all = directories.into_iter().flat_map(files);
+    let mut times: Vec<u64> = all.flat_map(|path| times(&path)).collect();
+    times.sort_unstable();
+    times
+}
+
+#[test]
+fn blocks_that_are_there_at_the_same_time_are_one_write() {
+    let mut rig = rig(BLOCKS, |_| ());
+    rig.script.hold();
+    (0..10).for_each(|_| rig.push_block());
+    let _ = rig.recorder.step(u64::MAX).unwrap();
+    // Headers, and runs of 4, 4 and 2 blocks.
+    assert_eq!((rig.script.held(), rig.recorder.unsettled()), (4, 10_000));
+    rig.script.release_all();
+    rig.run();
+    // Later blocks do not wait for others.
+    rig.push_block();
+    rig.run();
+    assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (11_000, 0));
+    rig.finish();
+    assert_eq!(rig.times(), (0..rig.pushed).collect::<Vec<_>>());
+    let index = index::read(&crate::catalog::index_path(&rig.files()[0])).unwrap();
+    let pieces = index.pieces.iter().filter(|piece| piece.bytes == 1 << 20).count();
+    assert_eq!(pieces, 11, "each block has its own entry in the index");
+}
+
+#[test]
+fn rings_with_little_room_have_short_runs() {
+    for (blocks, held) in [(64, 8), (128, 4), (BLOCKS, 2)] {
+        let mut rig = rig(blocks, |settings| settings.index = false);
+        rig.script.hold();
+        (0..8).for_each(|_| rig.push_block());
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+        assert_eq!(rig.script.held(), 1 + held, "{blocks} blocks");
+        rig.script.release_all();
+        rig.finish();
+        assert_eq!(rig.times(), (0..8000).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn of_a_run_only_the_blocks_that_were_lapped_are_lost() {
+    for lapped in 1..=5 {
+        let mut rig = rig(BLOCKS, |_| ());
+        rig.script.hold();
+        (0..8).for_each(|_| rig.push_block());
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+        assert_eq!(rig.script.held(), 3);
+        (0..BLOCKS - 8 + lapped).for_each(|_| rig.push_block());
+        rig.script.release_all();
+        rig.run();
+        rig.finish();
+        let report = rig.recorder.report();
+        let torn = report.torn_blocks;
+        assert!((lapped..=lapped + 1).contains(&torn), "{torn} torn, {lapped} were overwritten");
+        assert_eq!(rig.times(), (1000 * torn..rig.pushed).collect::<Vec<_>>());
+        assert_eq!(rig.recorder.delivered().lapped, 1000 * torn);
+        assert_eq!(rig.recorder.kept().frames, rig.pushed - 1000 * torn);
+        let lengths: u64 = rig.files().iter().map(|path| path.metadata().unwrap().len()).sum();
+        assert_eq!([report.bytes, report.volumes[0].bytes], [lengths; 2]);
+        let index = index::read(&crate::catalog::index_path(&rig.files()[0])).unwrap();
+        let mut end = 0;
+        for piece in &index.pieces {
+            assert_eq!(piece.at, end, "the index has no gaps");
+            end += u64::from(piece.bytes);
+        }
+        assert_eq!(end, lengths);
+    }
+}
+
+#[test]
+fn a_run_that_cannot_be_written_goes_to_another_volume() {
+    let mut failed = 0;
+    for (write, errno) in (0..9).flat_map(|write| [(write, 5), (write, 28)]) {
+        let other = tempfile::tempdir().unwrap();
+        let mut rig =
+            rig(2 * BLOCKS, |settings| settings.directories.push(other.path().to_owned()));
+        rig.script.fail_write(write, errno);
+        for _ in 0..3 {
+            (0..6).for_each(|_| rig.push_block());
+            rig.run();
+        }
+        rig.finish();
+        let kept = rig.recorder.kept().frames;
+        assert_eq!(kept, rig.pushed, "write {write} fails with {errno}");
+        let times = all_times([rig.directory.path(), other.path()]);
+        assert_eq!(times, (0..rig.pushed).collect::<Vec<_>>());
+        failed += rig.recorder.report().volumes.iter().filter(|one| one.error.is_some()).count();
+    }
+    assert_eq!(failed, 18, "each time one of two volumes");
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Push(u64),
+    Hold,
+    Release(usize),
+    ReleaseAll,
+    Fail(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (1_u64..20).prop_map(Event::Push),
+        1 => (90_u64..140).prop_map(Event::Push),
+        3 => Just(Event::Hold),
+        3 => (1_usize..4).prop_map(Event::Release),
+        2 => Just(Event::ReleaseAll),
+        1 => (0_u64..6).prop_map(Event::Fail),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Whatever the disk does: each frame is kept, lapped, or lost with all volumes, and the files have those that are
+    /// kept and no others.
+    #[test]
+    fn files_have_what_is_counted_as_kept(events in prop::collection::vec(event(), 1..24)) {
+        let other = tempfile::tempdir().unwrap();
+        let mut rig = rig(128, |settings| {
+            settings.directories.push(other.path().to_owned());
+            settings.file_bytes = 40 << 20;
+        });
+        for event in events {
+            match event {
+                Event::Push(blocks) => (0..blocks).for_each(|_| push_few(&mut rig)),
+                Event::Hold => rig.script.hold(),
+                Event::Release(writes) => rig.script.release(writes),
+                Event::ReleaseAll => rig.script.release_all(),
+                Event::Fail(write) => rig.script.fail_write(write, 5),
+            }
+            let _ = rig.recorder.step(u64::MAX);
+        }
+        rig.script.release_all();
+        rig.writer.close();
+        // If both volumes have failed, this is an error.
+        while !matches!(rig.recorder.step(u64::MAX), Ok(Step::Ended) | Err(_)) {}
+        let has_failed = rig.recorder.finish(&[]).is_err();
+        let (delivered, kept) = (rig.recorder.delivered(), rig.recorder.kept().frames);
+        prop_assert!(has_failed || delivered.frames + delivered.lapped == rig.pushed, "{:?}", delivered);
+        let volumes = rig.recorder.report().volumes;
+        let is_whole = volumes.iter().all(|volume| volume.error.is_none());
+        prop_assert!(!has_failed || !is_whole);
+        prop_assert!(!is_whole || kept == delivered.frames, "{} of {:?}", kept, delivered);
+        let times = all_times([rig.directory.path(), other.path()]);
+        prop_assert!(times.is_sorted_by(|a, b| a < b), "no frame is there twice");
+        prop_assert_eq!(times.len() as u64, kept);
+    }
+}
