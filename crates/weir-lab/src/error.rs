@@ -124,7 +124,7 @@ pub enum Error {
         reason: String,
     },
     /// The interface accepted none of the first frames sent to it by XDP.
-    #[error("{iface} took none of {attempted} frames sent by XDP: {remedy}")]
+    #[error("{iface} takes no frames that XDP sends ({attempted} tried): {remedy}")]
     PeerNotReady {
         /// The interface.
         iface: String,

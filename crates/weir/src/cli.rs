@@ -20,6 +20,7 @@ mod look_back;
 mod manual;
 mod pages;
 mod print;
+mod related;
 mod rotate;
 mod run;
 mod serve;
@@ -61,6 +62,7 @@ pub use lab::{
 pub use look_back::{TriggerArgs, TriggerName};
 pub use manual::{Example, examples, exit_statuses};
 pub use pages::PagesArgs;
+pub use related::related_pages;
 pub use rotate::RotateArgs;
 pub use run::RunArgs;
 pub use serve::ServeArgs;

@@ -15,16 +15,25 @@ use crate::source_name::{Part, SourceName};
 pub fn run(is_json: bool) -> Result<u8> {
     let links = list()?;
     if is_json {
-        let interfaces: Vec<_> =
-            (1..).zip(&links).map(|(number, link)| object(number, link)).collect();
+        let interfaces: Vec<_> = (1..)
+            .zip(with_any(&links))
+            .filter_map(|(number, link)| Some(object(number, link?)))
+            .collect();
         println!("{}", json!({ "interfaces": interfaces }));
         return Ok(EXIT_RAN);
     }
-    for (number, link) in (1..).zip(&links) {
-        println!("{}", plain(&line(number, link)));
+    for (number, item) in (1..).zip(with_any(&links)) {
+        println!("{}", plain(&line(number, item)));
     }
-    println!("{}.any (all of them, also new ones) [Up, Running]", links.len() + 1);
     Ok(EXIT_RAN)
+}
+
+/// Returns the list with `any` (`None`) at its place: after the interfaces that probably have traffic, and before the
+/// loopback device.
+fn with_any(links: &[Link]) -> impl Iterator<Item = Option<&Link>> {
+    let before = links.partition_point(|link| rank(link) < ANY_RANK);
+    let (first, rest) = links.split_at(before);
+    first.iter().map(Some).chain([None]).chain(rest.iter().map(Some))
 }
 
 fn list() -> Result<Vec<Link>> {
@@ -51,15 +60,30 @@ fn numbered(links: &[Link], text: &str) -> Option<String> {
         return None;
     }
     let at = text.parse::<usize>().ok()?.checked_sub(1)?;
-    match links.get(at) {
-        Some(link) => Some(link.name.clone()),
-        None => (at == links.len()).then(|| "any".to_owned()),
-    }
+    let item = with_any(links).nth(at)?;
+    Some(item.map_or_else(|| "any".to_owned(), |link| link.name.clone()))
 }
 
-/// Returns the sort key for the order of libpcap: interfaces that are down and the loopback device come last.
-fn rank(link: &Link) -> (bool, bool, bool, u32) {
-    (!link.is_up(), !is_running(link), is_loopback(link), link.index)
+/// The sort key of an interface.
+type Rank = (bool, bool, bool, bool, bool, u32);
+
+/// The sort key of `any`.
+const ANY_RANK: Rank = (false, false, false, false, true, 0);
+
+/// Returns the sort key for the order of libpcap: interfaces that do not run, that are down, that have no carrier, and
+/// the loopback device come last; then the number at the end of the name decides. Source: `get_figure_of_merit` in
+/// libpcap's pcap.c.
+fn rank(link: &Link) -> Rank {
+    let stem = link.name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = link.name[stem.len()..].parse().unwrap_or(0);
+    let is_disconnected = is_connected(link) == Some(false);
+    (!is_running(link), !link.is_up(), is_disconnected, is_loopback(link), false, number)
+}
+
+/// Returns whether an interface has a carrier; `None` for the loopback device, and for interfaces that are down.
+fn is_connected(link: &Link) -> Option<bool> {
+    let has_carrier = link.flags & libc::IFF_LOWER_UP as u32 != 0;
+    (link.is_up() && !is_loopback(link)).then_some(has_carrier)
 }
 
 fn is_running(link: &Link) -> bool {
@@ -70,10 +94,18 @@ fn is_loopback(link: &Link) -> bool {
     link.flags & libc::IFF_LOOPBACK as u32 != 0
 }
 
-/// Returns a line of the list: `1.eth0 [Up, Running]`.
-fn line(number: usize, link: &Link) -> String {
-    let words =
-        [(link.is_up(), "Up"), (is_running(link), "Running"), (is_loopback(link), "Loopback")];
+/// Returns a line of the list: `1.eth0 [Up, Running, Connected]`. `None` stands for `any`.
+fn line(number: usize, link: Option<&Link>) -> String {
+    let Some(link) = link else {
+        return format!("{number}.any (all of them, also new ones) [Up, Running]");
+    };
+    let words = [
+        (link.is_up(), "Up"),
+        (is_running(link), "Running"),
+        (is_loopback(link), "Loopback"),
+        (is_connected(link) == Some(true), "Connected"),
+        (is_connected(link) == Some(false), "Disconnected"),
+    ];
     let words = words.into_iter().filter(|(is_so, _)| *is_so).map(|(_, word)| word);
     let words = words.collect::<Vec<_>>().join(", ");
     let words = if words.is_empty() { "none".to_owned() } else { words };
@@ -88,6 +120,7 @@ fn object(number: usize, link: &Link) -> serde_json::Value {
         "is_up": link.is_up(),
         "is_running": is_running(link),
         "is_loopback": is_loopback(link),
+        "is_connected": is_connected(link),
         "mtu": link.mtu,
     })
 }
@@ -102,25 +135,32 @@ mod tests {
 
     #[test]
     fn what_runs_comes_first_and_each_says_how_it_is() {
-        let (up, runs) = (libc::IFF_UP, libc::IFF_UP | libc::IFF_RUNNING);
+        let up = libc::IFF_UP | libc::IFF_LOWER_UP;
+        let runs = up | libc::IFF_RUNNING;
         let mut links = [
             link(1, "lo", runs | libc::IFF_LOOPBACK),
             link(2, "down", 0),
             link(3, "bare", up),
-            link(4, "eth0", runs),
+            link(4, "eth10", runs),
+            link(5, "eth2", runs),
+            link(6, "unplugged", libc::IFF_UP),
         ];
         links.sort_by_key(rank);
-        let lines: Vec<_> = (1..).zip(&links).map(|(number, link)| line(number, link)).collect();
+        let lines: Vec<_> =
+            (1..).zip(with_any(&links)).map(|(number, link)| line(number, link)).collect();
         let expected = [
-            "1.eth0 [Up, Running]",
-            "2.lo [Up, Running, Loopback]",
-            "3.bare [Up]",
-            "4.down [none]",
+            "1.eth2 [Up, Running, Connected]",
+            "2.eth10 [Up, Running, Connected]",
+            "3.any (all of them, also new ones) [Up, Running]",
+            "4.lo [Up, Running, Loopback]",
+            "5.bare [Up, Connected]",
+            "6.unplugged [Up, Disconnected]",
+            "7.down [none]",
         ];
         assert_eq!(lines, expected);
-        let named = ["1", "4", "5", "0", "6", "x", ""].map(|text| numbered(&links, text));
-        let [first, last, any, ..] = ["eth0", "down", "any"].map(|name| Some(name.to_owned()));
-        assert_eq!(named, [first, last, any, None, None, None, None]);
+        let named = ["1", "3", "7", "0", "8", "x", ""].map(|text| numbered(&links, text));
+        let [first, any, last] = ["eth2", "any", "down"].map(|name| Some(name.to_owned()));
+        assert_eq!(named, [first, any, last, None, None, None, None]);
         links[1].name = "1".to_owned();
         assert_eq!(numbered(&links, "1"), None, "an interface is called so");
     }

@@ -4,7 +4,7 @@
 //! A reader that leaves is not an error. Any other failure of standard output is kept until the end, because the
 //! command must not succeed if, for example, a full disk has refused its report.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -85,6 +85,14 @@ fn cut(line: &str, columns: usize) -> &str {
 pub fn clear_status() {
     if HAS_STATUS.swap(false, Ordering::AcqRel) {
         send("\r\x1b[K");
+    }
+}
+
+/// Begins a new line after the `^C` that a terminal shows for Ctrl-C. Otherwise, the next message would follow it on the
+/// same line. A status line is replaced anyway.
+pub fn end_line_of_ctrl_c() {
+    if io::stderr().is_terminal() && !HAS_STATUS.load(Ordering::Acquire) {
+        send("\n");
     }
 }
 

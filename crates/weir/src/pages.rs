@@ -43,7 +43,7 @@ fn write_pages(command: &Command, verb: &str, dir: &Path) -> std::io::Result<()>
     for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
         write_pages(part, format!("{verb} {}", part.get_name()).trim_start(), dir)?;
     }
-    let man = Man::new(command.clone());
+    let man = Man::new(command.clone()).source(format!("weir {VERSION}")).manual("Weir");
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -63,6 +63,7 @@ fn write_pages(command: &Command, verb: &str, dir: &Path) -> std::io::Result<()>
         man.render_subcommands_section(&mut page)?;
     }
     last_sections(verb).to_writer(&mut page)?;
+    see_also(command, verb).to_writer(&mut page)?;
     if command.get_version().is_some() {
         man.render_version_section(&mut page)?;
     }
@@ -82,6 +83,22 @@ fn last_sections(verb: &str) -> Roff {
     for (status, meaning) in cli::exit_statuses(verb) {
         roff.control("TP", []).text([bold(status)]).text([roman(meaning)]);
     }
+    roff
+}
+
+/// Returns the section SEE ALSO: the pages of subcommands, and of the command that this one belongs to.
+fn see_also(command: &Command, verb: &str) -> Roff {
+    let page = |verb: &str| {
+        format!("weir{}{}(1)", if verb.is_empty() { "" } else { "-" }, verb.replace(' ', "-"))
+    };
+    let parts = command.get_subcommands().filter(|part| !part.is_hide_set());
+    let parts = parts.map(|part| page(format!("{verb} {}", part.get_name()).trim_start()));
+    let parent =
+        (!verb.is_empty()).then(|| page(verb.rsplit_once(' ').map_or("", |(parent, _)| parent)));
+    let related = cli::related_pages(verb).iter().map(|page| (*page).to_owned());
+    let pages: Vec<String> = parent.into_iter().chain(parts).chain(related).collect();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]).text([roman(pages.join(", "))]);
     roff
 }
 

@@ -8,10 +8,12 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2, TERM_SIGNALS};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGUSR1, SIGUSR2, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use weir_export::EndAtOnce;
+
+use crate::out;
 
 /// A signal that follows another within this time is ignored as a duplicate: `timeout` sends one to its child and one
 /// to the child's process group, and a terminal sends one to the whole foreground group.
@@ -75,6 +77,9 @@ fn on_each_signal(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<
                 continue;
             }
             last = Some(Instant::now());
+            if signal == SIGINT {
+                out::end_line_of_ctrl_c();
+            }
             let goes_on = goes_on();
             caller.unpark();
             if !goes_on {

@@ -46,6 +46,16 @@ fn every_verb_has_a_page_with_every_flag_of_its_help() {
         assert!(missing.is_empty(), "{name} lacks {missing:?}");
         let sections: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
         assert!(sections.contains(&"\"EXIT STATUS\""), "{name}: {sections:?}");
+        let title = page.lines().find(|line| line.starts_with(".TH ")).unwrap_or_default();
+        assert!(title.contains(concat!("weir ", env!("CARGO_PKG_VERSION"))), "{name}: {title}");
+        let (_, related) = page.split_once(".SH \"SEE ALSO\"\n").unwrap_or_default();
+        let related = related.lines().next().unwrap_or_default();
+        let own =
+            related.split(", ").filter_map(|page| page.strip_suffix("(1)")).collect::<Vec<_>>();
+        assert!(!own.is_empty(), "{name} names no other page: {related}");
+        for page in own {
+            assert!(dir.path().join(format!("{page}.1")).exists(), "{name} names {page}");
+        }
         let examples = examples(&help);
         assert_eq!(sections.contains(&"EXAMPLES"), !examples.is_empty(), "{name}: {sections:?}");
         for example in examples {

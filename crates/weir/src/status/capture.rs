@@ -44,7 +44,7 @@ fn write_text(text: &mut String, status: &Value) -> std::fmt::Result {
     }
     write_whole(text, status)?;
     for consumer in list(status, "consumers") {
-        write_consumer(text, consumer)?;
+        write_consumer(text, status, consumer)?;
     }
     let recorder = &status["recorder"];
     if recorder.is_object() {
@@ -80,12 +80,14 @@ fn write_feed(text: &mut String, feed: &Value) -> std::fmt::Result {
     let missed =
         missed.map_or_else(String::new, |missed| format!("; missed before the hook {missed}"));
     let each = if each.is_empty() { String::new() } else { format!(" ({})", each.join(", ")) };
-    writeln!(
-        text,
-        "  feed{name}{part}{}{}{each}{missed}",
-        quoted(word(feed, "filter")),
-        ledger(Some(&counts))
-    )
+    let filter = quoted(word(feed, "filter"));
+    let ledger = ledger(Some(&counts));
+    // The only feed of a source, with all frames of the source, has nothing that would tell it from others.
+    let line = match format!("{name}{part}{filter}").as_str() {
+        "" => ledger.trim_start_matches("; ").to_owned(),
+        which => format!("feed{which}{ledger}"),
+    };
+    writeln!(text, "  {line}{each}{missed}")
 }
 
 /// Returns each place where frames were lost, with the count.
@@ -110,12 +112,18 @@ fn write_whole(text: &mut String, status: &Value) -> std::fmt::Result {
     Ok(())
 }
 
-fn write_consumer(text: &mut String, consumer: &Value) -> std::fmt::Result {
+fn write_consumer(text: &mut String, status: &Value, consumer: &Value) -> std::fmt::Result {
     let behind = match consumer["ended"] == true {
         true => {
             consumer["error"].as_str().map_or("ended".to_owned(), |why| format!("ended ({why})"))
         }
-        false => format!("{} behind", counted(count(consumer, "waiting"), "frame")),
+        false => {
+            let frames = counted(count(consumer, "waiting"), "frame");
+            // With --on-trigger, frames wait for a trigger; the consumer is not slow.
+            let is_history =
+                consumer["name"] == "record" && status["recorder"]["look_back"].is_object();
+            format!("{frames} {}", if is_history { "in the ring, for a trigger" } else { "behind" })
+        }
     };
     writeln!(
         text,
@@ -207,6 +215,20 @@ mod tests {
             "print: ended; delivered 10, lapped 0, after limit 5, store 3\n",
             "write: ended (a.pcapng: it is full); delivered 7, lapped 0, store 9\n",
             "recorder: 3 files, 4 096 bytes\n  dumps: 4 096 bytes, deleted files 2, deleted bytes 9\n",
+        ] {
+            assert!(text.contains(line), "'{line}' is not in:\n{text}");
+        }
+        let feed = json!({ "source": "a", "feed": "", "filter": null, "offered": 3 });
+        let history = json!({
+            "sources": [{ "source": "a" }], "feeds": [feed],
+            "consumers": [{ "name": "record", "waiting": 9 }, { "name": "print", "waiting": 1 }],
+            "recorder": { "look_back": {} },
+        });
+        let text = super::text(&history);
+        for line in [
+            "\n  offered 3,",
+            "record: 9 frames in the ring, for a trigger;",
+            "print: 1 frame behind;",
         ] {
             assert!(text.contains(line), "'{line}' is not in:\n{text}");
         }
