@@ -168,8 +168,8 @@ impl<D: Disk> OpenFile<D> {
         self.broken_at == Some(0)
     }
 
-    /// Completes the file once no writes are pending: truncates, syncs and renames it. Returns its length. An empty file
-    /// is removed, because it is no capture file.
+    /// Completes the file once no writes are pending: truncates, syncs and renames it. Returns its length. An empty
+    /// file is removed, because it is no capture file.
     pub fn complete(mut self, files: &D::Files) -> std::io::Result<u64> {
         // An error is ignored, because the file can be read without its index.
         if let Some(index) = &mut self.index {

@@ -4,7 +4,7 @@
 //! The generator in the process offers a little more than `fio` has just written, so that the disk is the limit. At the
 //! generator's full rate, most blocks would be lapped while they are being written, which would waste these writes.
 
-use super::fio::{self, BLOCK_BYTES, FIO, Written};
+use super::fio::{self, BLOCK_BYTES, FIO, RUN_BYTES, Written};
 use super::place::Place;
 use super::run::{self, RunResult, WEIR, failed, record_bytes};
 use crate::bench::bar::{Bar, Side};
@@ -115,15 +115,18 @@ fn both(
     [fio, weir, below]: &mut [Row; 3],
 ) -> Result<()> {
     place.needs(BYTES_LEAST)?;
-    let write = || {
+    let write = |block_bytes| {
         place.settle();
         let neighbours = context.calm();
-        let written = fio::write(place.path(), BLOCK_BYTES, seconds(context), BYTES_MAX)?;
+        let written = fio::write(place.path(), block_bytes, seconds(context), BYTES_MAX)?;
         Ok::<_, Error>((written, neighbours.done()))
     };
-    let (before, disturbance) = write()?;
+    // The recorder writes one block of its ring or several at a time. A disk may prefer either size.
+    let [short, long] = [write(BLOCK_BYTES)?, write(RUN_BYTES)?];
+    let is_long = long.0.bytes_per_second > short.0.bytes_per_second;
+    let (before, disturbance) = if is_long { long } else { short };
     recorded(context, place, trace, round, (&before, OFFERED), weir)?;
-    let (after, _) = write()?;
+    let (after, _) = write(if is_long { RUN_BYTES } else { BLOCK_BYTES })?;
     let both = [before, after].map(|written| written.bytes_per_second);
     fio.add(round, (both[0] + both[1]) / 2e9, disturbance);
     let slower = if both[0] < both[1] { before } else { after };
@@ -184,9 +187,10 @@ fn recorded(
 /// Describes how this part is measured.
 pub(in super::super) fn condition(context: &Context) -> String {
     format!(
-        "recorder: fio, weir capture gen: --write DIR/ --ring-size 256MiB, fio and weir again in the same \
-         directory, {} s each, new files, on CPUs of their own choice, after the disk has been idle for half a \
-         second; GB/s = bytes of pcapng records, of the frames that the report has as delivered, until the last of \
+        "recorder: fio with blocks of 1 MiB and then of 4 MiB, of which the faster counts, weir capture gen: --write \
+         DIR/ --ring-size 256MiB, fio and weir again in the same directory, {} s each, new files, on CPUs of their \
+         own choice, after the disk has been idle for half a second; GB/s = bytes of pcapng records, of the frames \
+         that the report has as delivered, until the last of \
          them is written, index on (of the first round, weir extract must give as many frames); offered: {OFFERED} \
          of what fio wrote just before, and then {BELOW} of the slower of both; fio's figure is the mean of both; \
          791 B are two sources, 64 and 1518 B in equal numbers; CPU time is that of all threads of the process but \

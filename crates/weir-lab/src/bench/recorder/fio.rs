@@ -7,8 +7,10 @@ use serde::Deserialize;
 
 use crate::{Error, Result};
 
-pub(super) const FIO: &str = "fio, bs=1M, iodepth 16";
+pub(super) const FIO: &str = "fio, bs=1M or 4M, iodepth 16";
+/// The length of a block of a ring, and of the longest write of the recorder.
 pub(super) const BLOCK_BYTES: u64 = 1 << 20;
+pub(super) const RUN_BYTES: u64 = 4 << 20;
 
 /// The fields of `--output-format=json` that are used here.
 #[derive(Deserialize)]

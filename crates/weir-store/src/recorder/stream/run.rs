@@ -146,7 +146,8 @@ impl<D: Disk> Stream<D> {
         self.cover(leader, shared);
     }
 
-    /// Records that a write has failed. The followers of the entry have failed with it: the file is cut off before them.
+    /// Records that a write has failed. The followers of the entry have failed with it: the file is cut off before
+    /// them.
     pub(super) fn set_failed(&mut self, at: usize, bytes: Option<Bytes>) {
         let entry = &mut self.entries[at];
         let followers = std::mem::take(&mut entry.followers);
