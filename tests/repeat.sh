@@ -21,11 +21,8 @@ cpus=$(nproc)
 # share a CPU.
 binary_limit_s=$((600 * ((lanes + cpus - 1) / cpus)))
 
-# Tests that change something of the whole machine: they run one by one after the lanes.
-# PACKAGE BINARY TEST
-alone=(
-    'weir quiet root_stamps_do_not_mind_leap_seconds' # the clock's TAI offset
-)
+# They run one by one after the lanes.
+mapfile -t alone < <(sed '/^#/d' tests/ALONE)
 
 scratch=$(mktemp -d)
 lane_pids=()
@@ -133,7 +130,7 @@ is_wanted() { # TEST FILTER...
 run_alone() { # FILTER...
     local entry run wanted_package wanted_name test package name path
     for entry in "${alone[@]}"; do
-        read -r wanted_package wanted_name test <<<"$entry"
+        read -r wanted_package wanted_name test _ <<<"$entry"
         if ! is_wanted "$test" "$@"; then continue; fi
         for binary in "${binaries[@]}"; do
             read -r package name path _ <<<"$binary"
@@ -188,7 +185,10 @@ run_lanes() { # FILTER...
 }
 
 skips=()
-for entry in "${alone[@]}"; do skips+=(--skip "${entry##* }"); done
+for entry in "${alone[@]}"; do
+    read -r _ _ name _ <<<"$entry"
+    skips+=(--skip "$name")
+done
 set -m
 build chosen
 run_lanes "$@"
