@@ -174,6 +174,35 @@ fn root_all_tools_agree_on_what_was_recorded_of_a_link() {
     assert_eq!(frames(&merged).len() as u64, delivered);
 }
 
+/// Its files say of each lapped frame once that it is missing.
+#[test]
+fn root_frames_that_were_lapped_are_in_the_files_statistics() {
+    let Some(_alone) = ready("root_frames_that_were_lapped_are_in_the_files_statistics", &[])
+    else {
+        return;
+    };
+    let (bed, dir) = (bed(), folder());
+    let line =
+        format!("--write {}/ --json --ring-size 8MiB --rotate-size 5MiB", dir.path().display());
+    let mut run = Run::capture(&bed.rx, &line);
+    generate(&bed.tx, "--frames 20000 --size 1000 --rate 50kpps --cpu 0");
+    run.signal(libc::SIGSTOP);
+    // More than the ring holds.
+    generate(&bed.tx, "--frames 20000 --size 1000 --rate 50kpps --cpu 0");
+    run.signal(libc::SIGCONT);
+    generate(&bed.tx, "--frames 20000 --size 1000 --rate 50kpps --cpu 0");
+    settle();
+    let json = run.stop().expect(0).json();
+    closes(&json);
+    let lapped = number(&json, "lapped");
+    assert!(lapped >= 10_000, "{json}");
+    let all: Vec<_> = files(dir.path()).iter().flat_map(|file| statistics(file)).collect();
+    let sum: u64 = all.iter().filter_map(|statistics| statistics.os_drops).sum();
+    assert_eq!(sum, lapped, "{all:?}");
+    let delivered: u64 = all.iter().filter_map(|statistics| statistics.delivered).sum();
+    assert_eq!(delivered, number(&json, "delivered"), "{all:?}");
+}
+
 /// `weir index` completes files that a killed recorder left; then all tools read all of them, to
 /// the end.
 fn named_by_index(dir: &Path, all: usize, round: u64) {
