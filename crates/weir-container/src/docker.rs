@@ -160,7 +160,8 @@ impl Engines {
         };
         let all = self.sockets.iter().flat_map(listed);
         // A container's further names, which have a second slash, are those of links.
-        let name = |listed: Listed| listed.names.into_iter().next();
+        let is_own = |name: &String| !name.trim_start_matches('/').contains('/');
+        let name = |listed: Listed| listed.names.into_iter().find(is_own);
         let mut names: Vec<String> = all.filter_map(name).map(|name| bare(&name)).collect();
         names.sort();
         names

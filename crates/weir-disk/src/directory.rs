@@ -24,8 +24,7 @@ pub struct Space {
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Some network file systems do not support RENAME_NOREPLACE.
-        Err(Errno::INVAL | Errno::NOSYS) if !to.try_exists()? => std::fs::rename(from, to)?,
-        Err(Errno::INVAL | Errno::NOSYS) => return Err(Errno::EXIST.into()),
+        Err(Errno::INVAL | Errno::NOSYS) => rename_by_link(from, to)?,
         other => other?,
     }
     sync_parent(to)?;
@@ -33,6 +32,17 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
         sync_parent(from)?;
     }
     Ok(())
+}
+
+/// Renames a file without replacing an existing one: a second name fails if it is taken. Where a file can have only one
+/// name, another program could create the new one between the check and the renaming.
+fn rename_by_link(from: &Path, to: &Path) -> io::Result<()> {
+    match std::fs::hard_link(from, to) {
+        Ok(()) => std::fs::remove_file(from),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        Err(_) if to.try_exists()? => Err(Errno::EXIST.into()),
+        Err(_) => std::fs::rename(from, to),
+    }
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {
@@ -87,6 +97,10 @@ mod tests {
 
     #[test]
     fn a_name_that_is_taken_stays_with_its_file() {
+        [rename, rename_by_link].into_iter().for_each(keeps_names);
+    }
+
+    fn keeps_names(rename: fn(&Path, &Path) -> io::Result<()>) {
         let directory = tempfile::tempdir().unwrap();
         let [a, b, c] = ["a", "b", "c"].map(|name| directory.path().join(name));
         std::fs::write(&a, "a").unwrap();

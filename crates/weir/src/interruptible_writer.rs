@@ -13,14 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_consumer::Stalled;
 
+use crate::readiness::{PIECE_BYTES, has_left, has_room};
 use crate::signals;
 
-/// A blocking write of this size does not block if poll(2) reports POLLOUT: the size of a page of a pipe.
-/// Source: pipe(7), `PIPE_BUF`.
-pub const PIECE_BYTES: usize = 4096;
 /// How long a reader may take nothing after a stop was requested.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Interval at which the stop is checked. A signal also ends the wait.
@@ -171,35 +168,10 @@ impl Write for InterruptibleWriter {
         if matches!(self.way, Way::Plain) {
             return Ok(());
         }
-        let gone = PollFlags::ERR | PollFlags::HUP;
-        if look(&self.file, PollFlags::empty(), Duration::ZERO)?.intersects(gone) {
+        if has_left(&self.file)? {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         Ok(())
-    }
-}
-
-/// Waits until a write of [`PIECE_BYTES`] would not block, because it would succeed or fail; at most for `limit`.
-/// Returns whether that is so.
-pub fn has_room(file: &impl AsFd, limit: Duration) -> io::Result<bool> {
-    Ok(!look(file, PollFlags::OUT, limit)?.is_empty())
-}
-
-/// Waits until a read would not block, because there are bytes, the end, or an error; at most for `limit`. Returns
-/// whether that is so.
-pub fn has_come(file: &impl AsFd, limit: Duration) -> io::Result<bool> {
-    Ok(!look(file, PollFlags::IN, limit)?.is_empty())
-}
-
-fn look(file: &impl AsFd, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
-    let limit =
-        Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-    let mut fds = [PollFd::new(file, wanted)];
-    match poll(&mut fds, Some(&limit)) {
-        Ok(_) => Ok(fds[0].revents()),
-        // A signal interrupted the call, so the caller checks the stop.
-        Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
-        Err(error) => Err(error.into()),
     }
 }
 

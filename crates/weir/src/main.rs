@@ -33,6 +33,7 @@ mod pages;
 mod pipes;
 mod plan;
 mod privileges;
+mod readiness;
 mod report;
 mod run;
 mod run_result;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::interruptible_writer::{PIECE_BYTES, has_room};
+use crate::readiness::{PIECE_BYTES, has_room};
 
 /// The first failure of standard output.
 static REFUSED: Mutex<Option<io::Error>> = Mutex::new(None);
@@ -88,8 +88,8 @@ pub fn clear_status() {
     }
 }
 
-/// Begins a new line after the `^C` that a terminal shows for Ctrl-C. Otherwise, the next message would follow it on the
-/// same line. A status line is replaced anyway.
+/// Begins a new line after the `^C` that a terminal shows for Ctrl-C. Otherwise, the next message would follow it on
+/// the same line. A status line is replaced anyway.
 pub fn end_line_of_ctrl_c() {
     if io::stderr().is_terminal() && !HAS_STATUS.load(Ordering::Acquire) {
         send("\n");

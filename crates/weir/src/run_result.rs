@@ -175,7 +175,7 @@ impl ConsumerResult {
         let taken = self.delivered.frames;
         self.delivered.frames = kept.frames;
         self.delivered.wire_bytes = kept.wire_bytes;
-        self.store_drops = taken - kept.frames - self.netdev_drops();
+        self.store_drops = taken.saturating_sub(kept.frames).saturating_sub(self.netdev_drops());
         match self.failure.as_deref() {
             Some(ConsumerError::Ring(_)) => self.ring_drops = unread,
             Some(ConsumerError::Output(_)) => self.store_drops += unread,

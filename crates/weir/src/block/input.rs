@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use weir_alert::{FollowedFile, Line, Lines};
 
-use crate::interruptible_writer::has_come;
+use crate::readiness::has_come;
 
 /// Pause after a read that found nothing new. Signals wake the thread.
 const PAUSE: Duration = Duration::from_millis(100);

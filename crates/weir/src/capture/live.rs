@@ -70,8 +70,8 @@ impl Live {
         self.line_at = now + if self.is_terminal { Duration::ZERO } else { LINES_APART };
         let (then, before) = std::mem::replace(&mut self.last, (now, delivered));
         let seconds = now.duration_since(then).as_secs_f64();
-        let frames = (delivered.frames - before.frames) as f64;
-        let bits = (delivered.wire_bytes - before.wire_bytes) as f64 * 8.0;
+        let frames = delivered.frames.saturating_sub(before.frames) as f64;
+        let bits = delivered.wire_bytes.saturating_sub(before.wire_bytes) as f64 * 8.0;
         Some(format!(
             "weir: {} {} | captured {} dropped {} lapped {}",
             self.packets.show(frames / seconds),

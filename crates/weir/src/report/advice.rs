@@ -37,8 +37,8 @@ fn less_or_faster(consumer: &str) -> &'static str {
     match consumer {
         "print" => "fewer frames: --filter; or --write FILE now, and print that later",
         "write" => {
-            "faster: --write DIR/, at the disk's speed (a pipe is as slow as its reader); less: --snaplen 128 keeps the \
-             headers, --filter chooses"
+            "faster: --write DIR/, at the disk's speed (a pipe is as slow as its reader); less: --snaplen 128 keeps \
+             the headers, --filter chooses"
         }
         "record" => {
             "faster: a second --write DIR/ on another disk; less: --snaplen 128 keeps the headers, --filter chooses"
