@@ -71,13 +71,11 @@ type Rank = (bool, bool, bool, bool, bool, u32);
 const ANY_RANK: Rank = (false, false, false, false, true, 0);
 
 /// Returns the sort key for the order of libpcap: interfaces that do not run, that are down, that have no carrier, and
-/// the loopback device come last; then the number at the end of the name decides. Source: `get_figure_of_merit` in
-/// libpcap's pcap.c.
+/// the loopback device come last; then the order of the kernel decides. Source: `get_figure_of_merit` in libpcap's
+/// pcap.c.
 fn rank(link: &Link) -> Rank {
-    let stem = link.name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let number = link.name[stem.len()..].parse().unwrap_or(0);
     let is_disconnected = is_connected(link) == Some(false);
-    (!is_running(link), !link.is_up(), is_disconnected, is_loopback(link), false, number)
+    (!is_running(link), !link.is_up(), is_disconnected, is_loopback(link), false, link.index)
 }
 
 /// Returns whether an interface has a carrier; `None` for the loopback device, and for interfaces that are down.
@@ -149,8 +147,8 @@ mod tests {
         let lines: Vec<_> =
             (1..).zip(with_any(&links)).map(|(number, link)| line(number, link)).collect();
         let expected = [
-            "1.eth2 [Up, Running, Connected]",
-            "2.eth10 [Up, Running, Connected]",
+            "1.eth10 [Up, Running, Connected]",
+            "2.eth2 [Up, Running, Connected]",
             "3.any (all of them, also new ones) [Up, Running]",
             "4.lo [Up, Running, Loopback]",
             "5.bare [Up, Connected]",
@@ -159,7 +157,7 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         let named = ["1", "3", "7", "0", "8", "x", ""].map(|text| numbered(&links, text));
-        let [first, any, last] = ["eth2", "any", "down"].map(|name| Some(name.to_owned()));
+        let [first, any, last] = ["eth10", "any", "down"].map(|name| Some(name.to_owned()));
         assert_eq!(named, [first, any, last, None, None, None, None]);
         links[1].name = "1".to_owned();
         assert_eq!(numbered(&links, "1"), None, "an interface is called so");

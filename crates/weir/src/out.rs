@@ -91,7 +91,8 @@ pub fn clear_status() {
 /// Begins a new line after the `^C` that a terminal shows for Ctrl-C. Otherwise, the next message would follow it on
 /// the same line. A status line is replaced anyway.
 pub fn end_line_of_ctrl_c() {
-    if io::stderr().is_terminal() && !HAS_STATUS.load(Ordering::Acquire) {
+    let is_free = || has_room(&io::stderr(), Duration::ZERO).unwrap_or(false);
+    if io::stderr().is_terminal() && !HAS_STATUS.load(Ordering::Acquire) && is_free() {
         send("\n");
     }
 }

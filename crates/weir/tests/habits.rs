@@ -153,6 +153,18 @@ fn the_interfaces_here_are_listed_without_rights() {
         assert!(text.contains(&format!("{}.{name} [", found["number"])), "{name}: {text}");
     }
     assert_eq!(text.lines().count(), listed.len() + 1, "{text}");
+    // Interfaces that both list are in the same order. tcpdump lists other devices, too.
+    let Ok(theirs) = Command::new("tcpdump").arg("-D").output() else { return };
+    let theirs = String::from_utf8_lossy(&theirs.stdout).into_owned();
+    let order = |text: &str| {
+        let names = text.lines().filter_map(|line| line.split_once('.')?.1.split(' ').next());
+        names.map(str::to_owned).collect::<Vec<String>>()
+    };
+    let (mut ours, mut theirs) = (order(&text), order(&theirs));
+    let both: Vec<String> = ours.iter().filter(|name| theirs.contains(name)).cloned().collect();
+    ours.retain(|name| both.contains(name));
+    theirs.retain(|name| both.contains(name));
+    assert_eq!(ours, theirs);
 }
 
 #[test]

@@ -54,13 +54,20 @@ pub struct OpenFile<D: Disk> {
     pub pending: usize,
     /// Offset of the first failed write. The data from there on is cut off.
     pub broken_at: Option<u64>,
-    /// Offsets and frames of pieces that were moved here from a failed volume. They are settled before pieces at lower
-    /// offsets.
-    pub out_of_turn: Vec<(u64, Count)>,
+    /// Pieces that were moved here from a failed volume. They are settled before pieces at lower offsets.
+    pub out_of_turn: Vec<Moved>,
     /// Whether nothing more is written to the file. Without pending writes, it is then complete.
     pub is_closing: bool,
     /// Whether its statistics are being written, as its last blocks.
     pub has_statistics: bool,
+}
+
+/// A piece that was moved from a failed volume.
+pub struct Moved {
+    pub at: u64,
+    pub count: Count,
+    /// Whether its frames were counted as kept. Those of a ring that was released were counted as lapped.
+    pub is_counted: bool,
 }
 
 impl<D: Disk> OpenFile<D> {
@@ -70,10 +77,13 @@ impl<D: Disk> OpenFile<D> {
         let broken = self.broken_at.map_or(at, |broken| broken.min(at));
         (self.broken_at, self.is_closing) = (Some(broken), true);
         let mut lost = Count::default();
-        for (_, count) in self.out_of_turn.extract_if(.., |(at, _)| *at >= broken) {
-            lost += count;
+        for moved in self.out_of_turn.extract_if(.., |moved| moved.at >= broken) {
+            self.frames -= moved.count.frames;
+            // The index has the piece already. Without an index, the file is read from its beginning to its end.
+            self.index = None;
+            let _ = std::fs::remove_file(index_path(&self.final_path));
+            lost += if moved.is_counted { moved.count } else { Count::default() };
         }
-        self.frames -= lost.frames;
         lost
     }
 

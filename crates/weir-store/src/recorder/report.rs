@@ -7,7 +7,7 @@ use super::look_back::LookBackReport;
 /// The report of a recorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecorderReport {
-    /// Files that were created.
+    /// Files that were created, without those that were removed because their first write had failed.
     pub files: u64,
     /// Bytes of files including headers and padding, without bytes that were cut off after a failed write.
     pub bytes: u64,

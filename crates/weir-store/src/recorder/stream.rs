@@ -207,6 +207,7 @@ impl<D: Disk> Stream<D> {
         })?;
         match look {
             BlockLook::Whole(whole) => {
+                self.part_since = None;
                 if !self.gather.is_empty() {
                     self.submit_gathered(shared);
                 }

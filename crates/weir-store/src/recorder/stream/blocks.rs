@@ -41,14 +41,17 @@ impl<D: Disk> Stream<D> {
         shared.report.copied_blocks += u64::from(is_near);
         let what = What::Frames { frames, wire_bytes, block: None, highest, piece };
         self.submit(what, Bytes::Own(buffer), shared);
+        if let Some(entry) = self.entries.back_mut() {
+            entry.copied = Some(*whole);
+        }
     }
 
     /// Returns whether writes from ring memory are pending for the share [`IN_PLACE`] of the ring.
     fn is_full_of_writes(&self) -> bool {
-        let in_place = self.entries.iter().filter(|entry| {
-            let is_block = matches!(entry.what, What::Frames { block: Some(_), .. });
-            is_block && matches!(entry.state, State::Pending)
-        });
+        let in_place = self
+            .entries
+            .iter()
+            .filter(|entry| entry.reads_ring && matches!(entry.state, State::Pending));
         let in_place = in_place.count() + self.run.len();
         let most = (self.ring.geometry().data_blocks as f64 * IN_PLACE) as usize;
         in_place >= most

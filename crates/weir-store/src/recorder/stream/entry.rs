@@ -22,9 +22,13 @@ pub struct Entry {
     pub first_page: Option<Buffer>,
     /// Number of entries after this one that are written by the same request. They have no writes of their own.
     pub followers: usize,
+    /// Whether the entry is being written from ring memory.
+    pub reads_ring: bool,
     /// Number of pending writes that replace the entry by padding. The entries after it are not settled before these
     /// writes have ended: if one of them fails, the file ends before the entry.
     pub covers: usize,
+    /// For a copied block: the block of the ring, to copy it again if a failed write cuts off the entry.
+    pub copied: Option<Whole>,
     /// Whether an earlier write of the entry, on another volume, has failed.
     pub is_again: bool,
     /// The number that the volume returned for the write request.
@@ -34,6 +38,8 @@ pub struct Entry {
     pub plain_at: u64,
     pub plain_bytes: usize,
     pub headers_bytes: u32,
+    /// The length of these headers after compression.
+    pub headers_packed: usize,
 }
 
 impl Entry {
@@ -46,13 +52,16 @@ impl Entry {
             bytes: 0,
             state: State::Done,
             first_page: None,
+            copied: None,
             followers: 0,
             covers: 0,
+            reads_ring: false,
             is_again: false,
             begun: 0,
             plain_at: 0,
             plain_bytes: 0,
             headers_bytes: 0,
+            headers_packed: 0,
         }
     }
 

@@ -97,6 +97,7 @@ impl<D: Disk> Stream<D> {
                 (entry.file, entry.at, entry.bytes) =
                     (placed.file, placed.at, placed.buffer.filled());
                 (entry.headers_bytes, entry.plain_at) = (placed.headers_bytes, placed.plain_at);
+                entry.headers_packed = placed.headers_packed;
                 (entry.plain_bytes, entry.state) = (plain_bytes, State::Pending);
                 if let Some(open) = self.files.get_mut(&placed.file) {
                     open.pending += 1;
@@ -121,7 +122,8 @@ impl<D: Disk> Stream<D> {
         highest: u32,
         shared: &mut Shared<D>,
     ) -> Result<Placed, Buffer> {
-        let Some(id) = self.file_for(buffer.filled(), shared) else { return Err(buffer) };
+        let piece_bytes = buffer.filled();
+        let Some(id) = self.file_for(piece_bytes, shared) else { return Err(buffer) };
         let headers = match self.missing_headers(id, highest, buffer.filled(), shared) {
             Ok(headers) => headers,
             Err(error) => {
@@ -151,9 +153,21 @@ impl<D: Disk> Stream<D> {
         let plain_at = file.plain_end + headers.len() as u64;
         file.plain_end = plain_at + plain_bytes as u64;
         shared.report.plain_bytes += (headers.len() + plain_bytes) as u64;
+        let headers_packed = all.filled() - piece_bytes;
         let Some(at) = self.extend(id, all.filled(), shared) else { return Err(all) };
-        Ok(Placed { file: id, at, buffer: all, headers_bytes: headers.len() as u32, plain_at })
+        let headers_bytes = headers.len() as u32;
+        Ok(Placed { file: id, at, buffer: all, headers_bytes, headers_packed, plain_at })
     }
+}
+
+/// Returns a compressed piece without the headers before it, which have this length.
+pub(super) fn without_headers(buffer: Buffer, headers_packed: usize) -> Buffer {
+    if headers_packed == 0 {
+        return buffer;
+    }
+    let mut piece = Buffer::new(buffer.filled() - headers_packed);
+    piece.extend_from_slice(&buffer.as_slice()[headers_packed..]);
+    piece
 }
 
 /// A compressed piece with its position in a file. `buffer` includes the headers before the piece.
@@ -163,6 +177,8 @@ pub(super) struct Placed {
     pub buffer: Buffer,
     /// Length of the headers before the piece, before compression.
     pub headers_bytes: u32,
+    /// Their length after compression.
+    pub headers_packed: usize,
     /// Offset of the piece in the uncompressed contents of the file.
     pub plain_at: u64,
 }

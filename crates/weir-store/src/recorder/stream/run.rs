@@ -51,8 +51,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Returns the most blocks in a run. With all writes that a volume accepts in flight, their runs take a share of
-    /// the ring below [`IN_PLACE`]; if they took more, blocks would be copied.
+    /// Returns the most blocks in a run. With all writes that a volume accepts in flight, their runs take at most the
+    /// share [`IN_PLACE`] of the ring; if they took more, blocks would be copied.
     fn run_blocks_max(&self, block_bytes: usize, shared: &Shared<D>) -> usize {
         let writes = VOLUME_WRITES_MAX * shared.settings.directories.len();
         let of_ring = self.ring.geometry().data_blocks as f64 * IN_PLACE / writes as f64;
@@ -97,6 +97,7 @@ impl<D: Disk> Stream<D> {
             self.push(what, file, at, whole.bytes, first_page.take());
             if let Some(entry) = self.entries.back_mut() {
                 entry.followers = std::mem::take(&mut followers);
+                entry.reads_ring = true;
             }
             at += whole.bytes as u64;
         }
@@ -116,6 +117,7 @@ impl<D: Disk> Stream<D> {
 
     /// Records that all bytes of a run except for the first page are in the file.
     pub(super) fn end_followers(&mut self, leader: usize) {
+        self.entries[leader].reads_ring = false;
         let followers = self.entries[leader].followers;
         for entry in self.entries.range_mut(leader + 1..=leader + followers) {
             entry.state = State::Done;

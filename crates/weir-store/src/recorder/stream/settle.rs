@@ -6,8 +6,9 @@ use weir_consumer::{Count, Cursor};
 use weir_disk::{ALIGN_BYTES, Bytes, Disk};
 
 use super::super::Shared;
+use super::super::file::Moved;
 use super::super::gather;
-use super::packed::Placed;
+use super::packed::{self, Placed};
 use super::{Asked, Entry, Gap, State, Stream, What};
 use crate::index::Piece;
 
@@ -125,6 +126,18 @@ impl<D: Disk> Stream<D> {
                 self.set_failed(at, None);
             }
         }
+        // What was written after a failed write is cut off with it. The file is dropped before these entries are settled.
+        for at in 0..self.entries.len() {
+            let own = &self.entries[at];
+            let is_frames = matches!(own.what, What::Frames { .. });
+            if is_frames
+                && matches!(own.state, State::Done)
+                && self.is_cut_off(own)
+                && self.files.get(&own.file).is_some_and(|file| file.volume == volume)
+            {
+                self.set_failed(at, None);
+            }
+        }
         let id = self.id;
         let first = self.first_entry;
         let entries = &self.entries;
@@ -205,7 +218,9 @@ impl<D: Disk> Stream<D> {
     fn again(&mut self, bytes: Option<Bytes>, shared: &mut Shared<D>) -> Option<()> {
         let entry = self.entries.front()?;
         let What::Frames { block, highest, .. } = entry.what else { return None };
-        let (old, length) = (entry.file, entry.bytes);
+        let old = entry.file;
+        // The bytes of a copied block are still there if its own write has failed.
+        let block = block.or(entry.copied.filter(|_| bytes.is_none()));
         let bytes = match block {
             // The first page may be missing in the file, so the whole block is written again.
             Some(whole) => {
@@ -219,25 +234,33 @@ impl<D: Disk> Stream<D> {
         };
         let number = self.first_entry;
         let plain_bytes = entry.plain_bytes;
-        let (file, at, plain_at, headers_bytes, bytes) = match bytes {
+        let headers_packed = entry.headers_packed;
+        let placed = match bytes {
             Bytes::Own(buffer) if shared.pool.is_some() => {
-                let placed = self.place_packed(buffer, plain_bytes, highest, shared).ok()?;
-                let Placed { file, at, buffer, headers_bytes, plain_at } = placed;
-                (file, at, plain_at, headers_bytes, Bytes::Own(buffer))
+                // The headers were those that the other file needed.
+                let piece = packed::without_headers(buffer, headers_packed);
+                self.place_packed(piece, plain_bytes, highest, shared).ok()?
             }
-            bytes => {
-                let (file, at) = self.place(length, highest, shared)?;
-                (file, at, at, 0, bytes)
+            Bytes::Own(buffer) => {
+                let (file, at) = self.place(buffer.filled(), highest, shared)?;
+                Placed { file, at, buffer, headers_bytes: 0, headers_packed: 0, plain_at: at }
             }
+            Bytes::Ring { .. } | Bytes::Preallocate { .. } => return None,
         };
+        let Placed { file, at, buffer, headers_bytes, headers_packed, plain_at } = placed;
+        let bytes = Bytes::Own(buffer);
         self.release(old);
         if let Some(open) = self.files.get_mut(&file) {
             open.pending += 1;
         }
         let length = super::length(&bytes);
+        // A block that was copied without its padding may be written with it now.
+        let plain_bytes = if shared.pool.is_some() { plain_bytes } else { length };
         let entry = self.entries.front_mut()?;
         (entry.file, entry.at, entry.state, entry.first_page) = (file, at, State::Pending, None);
         (entry.bytes, entry.plain_at, entry.headers_bytes) = (length, plain_at, headers_bytes);
+        (entry.headers_packed, entry.copied, entry.reads_ring) = (headers_packed, None, false);
+        entry.plain_bytes = plain_bytes;
         entry.is_again = true;
         if let What::Frames { block, .. } = &mut entry.what {
             *block = None;
@@ -248,7 +271,10 @@ impl<D: Disk> Stream<D> {
 
     /// Returns whether the file of the oldest entry ends before it, because a write has failed.
     fn is_front_cut_off(&self) -> bool {
-        let Some(entry) = self.entries.front() else { return false };
+        self.entries.front().is_some_and(|entry| self.is_cut_off(entry))
+    }
+
+    fn is_cut_off(&self, entry: &Entry) -> bool {
         let broken_at = self.files.get(&entry.file).and_then(|file| file.broken_at);
         broken_at.is_some_and(|broken| entry.at >= broken)
     }
@@ -277,6 +303,7 @@ impl<D: Disk> Stream<D> {
                 }
                 return;
             }
+            What::Blocks if is_cut_off => {}
             What::Blocks => self.tell_index(entry.file, Piece::headers(plain_at, plain_bytes)),
             What::Cover { .. } => {}
             What::Frames { frames, .. } if matches!(fate, Fate::Lapped) => {
@@ -287,10 +314,13 @@ impl<D: Disk> Stream<D> {
                     return;
                 }
                 self.add_lapped(frames);
-                self.tell_index(entry.file, Piece::nothing(plain_at, plain_bytes));
+                if !is_cut_off {
+                    self.tell_index(entry.file, Piece::nothing(plain_at, plain_bytes));
+                }
             }
             What::Frames { frames, wire_bytes, piece, .. } => {
                 let is_kept = matches!(fate, Fate::Kept) && !is_cut_off;
+                let is_counted = cursor.is_some();
                 if let Some(cursor) = cursor {
                     cursor.take(frames);
                     let count = Count { frames, wire_bytes };
@@ -301,7 +331,8 @@ impl<D: Disk> Stream<D> {
                     if let Some(file) = self.files.get_mut(&entry.file) {
                         file.frames += frames;
                         if is_again {
-                            file.out_of_turn.push((at, Count { frames, wire_bytes }));
+                            let count = Count { frames, wire_bytes };
+                            file.out_of_turn.push(Moved { at, count, is_counted });
                         }
                     }
                     if headers_bytes > 0 {
