@@ -1,5 +1,5 @@
-//! Feeds and wakers are added and removed while a source runs: every ledger balances, other feeds lose
-//! nothing, and no descriptors or memory remain.
+//! Feeds and wakers are added and removed while a source runs: every ledger balances, the feed that stays loses
+//! nothing, and no descriptors are leaked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ fn setup(ring_mib: u64) -> Setup {
     }
 }
 
-/// One test at a time: they count the descriptors of this process, which all tests share.
+/// Makes the tests run one at a time: they count the descriptors of this process, which all of them share.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -43,7 +43,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("this process has descriptors").count()
 }
 
-/// A feed that takes all frames or, every third time, none.
+/// A feed that takes all frames; in every third round, one that takes none.
 fn feed(round: usize) -> Feed {
     let filter = (round.is_multiple_of(3)).then(|| {
         let program = Program::new(vec![Insn::new(RET_K, 0)]).expect("one instruction");
@@ -52,8 +52,8 @@ fn feed(round: usize) -> Feed {
     Feed { filter, snaplen: 64, ..Feed::default() }
 }
 
-/// Adds and removes feeds, each with a waker, and moves every fourth to other rings. Returns the frames
-/// that they were offered.
+/// Adds and removes feeds, each with a waker, and moves every fourth to other rings. Returns the number of frames
+/// that these feeds were offered.
 fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
     let (mut offered, begin) = (0, Instant::now());
     for round in 0..rounds {
@@ -87,17 +87,17 @@ fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
     offered
 }
 
-/// Pumps while another thread adds and removes feeds. Returns the first feed's ledger, and the frames that
-/// the others were offered.
+/// Pumps while another thread adds and removes feeds. Returns the first feed's ledger, and the number of frames
+/// that the other feeds were offered.
 fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
     let rounds = volume(rounds) as usize;
     source.start().expect("it starts");
     let (control, is_over) = (source.control(), AtomicBool::new(false));
-    // First make the objects that are made once and then kept.
+    // Two rounds come before descriptors are counted: they open those that the source opens once and keeps.
     let offered = std::thread::scope(|scope| {
         let churning = scope.spawn(|| {
             let _over = OnDrop(&is_over);
-            // When its frames arrive, the sender has opened all its descriptors.
+            // The sender opens its descriptors before it sends, so wait for a frame before they are counted.
             let begin = Instant::now();
             while control.ledger(FeedSlot::first()).expect("it is there").offered == 0 {
                 assert!(begin.elapsed() < LIMIT, "no frames");
@@ -147,7 +147,7 @@ fn feeds_come_and_go_at_the_generators_full_rate() {
 }
 
 /// While feeds are added and removed under load, every frame that the first feed was offered is in its
-/// rings or in a named drop.
+/// rings or counted as dropped.
 fn under_load(open: impl FnOnce(&str) -> Box<dyn Source> + Send, rounds: u64) {
     let _alone = alone();
     let bed = Testbed::builder().gro(true).build().expect("a testbed");

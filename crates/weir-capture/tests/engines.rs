@@ -1,4 +1,4 @@
-//! Engines end to end: frames that are sent are complete in the ring, and counted.
+//! Engines end to end: every frame that is sent is complete in the ring, and counted.
 
 mod engines {
     mod af_packet;

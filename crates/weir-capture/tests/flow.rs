@@ -1,4 +1,4 @@
-//! Flow keys and hashes in the kernel are those of `weir-frame`, at every hook and for every frame. Block
+//! The BPF programs compute the same flow keys and hashes as `weir-frame`, at every hook and for every frame. Block
 //! lists in the kernel block the same frames as those of `weir-filter`.
 
 #[path = "flow/blocking.rs"]
@@ -29,8 +29,8 @@ fn expected(frame: &[u8]) -> Found {
     }
 }
 
-/// Compares the hook with `weir-frame` for all of these frames that can come to it. Returns how many had
-/// ports, and how many had no key.
+/// Compares the program of a hook with `weir-frame` for those of the frames that can come to this hook. Returns how
+/// many frames had ports, and how many had no flow key.
 fn hold(programs: &Programs, hook: Hook, frames: &[Vec<u8>]) -> (usize, usize) {
     let (mut with_ports, mut without_key) = (0, 0);
     for frame in frames.iter().filter(|frame| hook.meets(frame)) {
@@ -58,12 +58,12 @@ fn root_the_kernel_finds_the_keys_and_hashes_of_weir_frame() {
     let programs = Programs::load(&mut storage);
     for hook in [Hook::Tc, Hook::TcTagged, Hook::Xdp, Hook::XdpTagged] {
         let (with_ports, without_key) = hold(&programs, hook, &frames);
-        // The frames must be of many kinds, or this test would prove little.
+        // With fewer kinds of frames, this test would prove little.
         assert!(with_ports > 500 && without_key > 100, "{hook:?}: {with_ports}, {without_key}");
     }
 }
 
-/// An entry that blocks frames with this key, and possibly others.
+/// A block list entry that blocks frames with this key, and possibly others.
 fn entry_for(random: &mut Random, key: &FlowKey) -> Entry {
     let (src, dst): (IpAddr, IpAddr) = match key.addresses {
         Addresses::V4 { src, dst } => (src.into(), dst.into()),
@@ -98,7 +98,7 @@ fn root_the_kernel_blocks_what_the_lists_hold() {
     let (mut blocked, mut passed) = (0, 0);
     for round in 0..8 {
         for _ in 0..60 {
-            // The last feed's list stays empty.
+            // No entry is ever added to the list of the last feed.
             let feed = random.below(blocking::FEEDS - 1);
             let count = blocks.list(feed).len();
             // In every other round, more entries are removed than added.
@@ -140,8 +140,8 @@ const UDP: [u8; 60] = [
     0x10, 0x92, 0, 53, 0, 26, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
-/// Entries that need the same bits of the front as this one: other addresses, or flows between the same
-/// hosts.
+/// Other entries that need the same bits of the list's front (a kind of Bloom filter) as this one: addresses, or
+/// flows between the same hosts.
 fn companions(of: &Entry, count: usize) -> Vec<Entry> {
     let candidate = |number: u32| match of {
         Entry::Address(_) => {
@@ -157,7 +157,7 @@ fn companions(of: &Entry, count: usize) -> Vec<Entry> {
     wanted.add(*of).expect("room");
     let wanted = wanted.front_words();
     let mut one = BlockList::default();
-    // One address in 2^19 and one flow in 2^20 is such an entry.
+    // One address in 2^19, or one flow in 2^20, needs the same bits.
     let found = (0..u32::MAX).map(candidate).filter(|entry| {
         if entry == of || touched_words(entry).any(|word| wanted[word] == 0) {
             return false;
@@ -178,9 +178,9 @@ fn root_what_stays_in_a_list_is_blocked_all_the_time() {
         return;
     }
     let entry = |text: &str| text.parse::<Entry>().expect("an entry");
-    // Prefixes in the same cell of the front that do not contain the address.
+    // Prefixes in the same cell of the front as the frame's source, which they do not contain.
     let beside = ["10.0.1.0/24", "10.0.2.0/23", "10.0.8.0/21", "10.0.0.128/25"];
-    // Prefixes that contain the address, as does the one that stays.
+    // Prefixes that contain the frame's source, like the prefix that stays in the list.
     let around = ["10.0.0.0/8", "10.0.0.0/12", "10.0.0.0/17", "10.0.0.0/20"];
     let mut blocks = Blocks::new(1).expect("maps");
     let mut storage = blocking::storage();
@@ -223,7 +223,7 @@ fn root_a_list_in_the_kernel_holds_as_much_as_it_says() {
     let mut storage = blocking::storage();
     let skel = blocking::load(&mut storage, &blocks);
     let source = u32::from_be_bytes([10, 0, 0, 1]);
-    // Prefixes of addresses that are far apart. The last one contains the frame's source.
+    // Prefixes far apart from each other. The last one contains the frame's source.
     let prefix = |n: u32| {
         let address = source.wrapping_sub((ENTRIES_MAX as u32 - 1 - n).wrapping_mul(0x1_0002));
         Entry::around(Ipv4Addr::from_bits(address).into(), 31).expect("31 are not too many")
@@ -239,7 +239,7 @@ fn root_a_list_in_the_kernel_holds_as_much_as_it_says() {
     assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 1);
     let over = "10.1.2.3".parse().expect("an entry");
     assert!(matches!(blocks.add(0, over), Err(BlockError::Full(_))));
-    // Replaces a list by another when there is no space for both at once.
+    // `set` replaces a list even if the maps have no space for the old and the new list at once.
     assert!(wanted.add(over).expect("room"));
     blocks.set(0, &wanted).expect("no error");
     assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 0);

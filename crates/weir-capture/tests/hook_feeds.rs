@@ -15,14 +15,15 @@ const TURN: Duration = Duration::from_millis(5);
 /// Deadline for steps that should take seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Changes that are made while frames come at full rate.
+/// Changes of feeds that are made while frames come at full rate.
 type Steps<'a> = dyn Fn(&dyn FeedControl, &[FeedHandle]) + Sync + 'a;
 
 fn short() -> Feed {
     Feed { snaplen: 64, ..Feed::default() }
 }
 
-/// Captures with these feeds while a generator sends, and runs the steps on another thread.
+/// Captures with these feeds while a generator sends, and runs `steps` on another thread. Runs `after` when the source
+/// has stopped.
 fn under_load(
     hook: Hook,
     feeds: Vec<Feed>,
@@ -78,7 +79,7 @@ impl Drop for OnDrop<'_> {
     }
 }
 
-/// Waits until a feed has frames.
+/// Waits until a feed has captured at least 100 frames.
 fn has_frames(control: &dyn FeedControl, handle: &FeedHandle) {
     let begin = Instant::now();
     while control.ledger(handle.slot).expect("it is there").captured < 100 {
@@ -87,15 +88,15 @@ fn has_frames(control: &dyn FeedControl, handle: &FeedHandle) {
     }
 }
 
-/// Checks the ledger of a feed that takes all frames, exact to the frame.
+/// Checks the ledger of a feed without a filter: each offered frame was captured or dropped.
 fn holds_all(ledger: &Ledger) {
     assert!(ledger.closes(), "{ledger}");
     assert_eq!(ledger.filtered, 0, "it takes all: {ledger}");
     assert_eq!(ledger.captured + ledger.dropped(), ledger.offered, "{ledger}");
 }
 
-/// One feed stays, and another is repeatedly moved to other rings while others join and leave. The first
-/// must have been offered as many frames as the second had in all its rings together.
+/// One feed stays, and another is repeatedly moved to other rings while others join and leave. The first must
+/// have been offered as many frames as the second was in all its rings together.
 fn every_frame_is_in_one_ring(hook: Hook) {
     let (moved, before) = (std::sync::Mutex::new(None), std::sync::Mutex::new(Ledger::default()));
     let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
@@ -154,7 +155,7 @@ fn root_places_at_the_hook_are_taken_freed_and_taken_again() {
             control.ledger(handle.slot).expect("it is there").drops.contains_key("relay")
         };
         let mut joined: Vec<FeedHandle> = Vec::new();
-        // With the first feed there are 15. One of the 16 places stays free for moves.
+        // With the first feed there are then 15. One of the 16 places at the hook stays free for moves.
         for _ in 0..14 {
             joined.push(control.add(short()).expect("a place"));
         }
@@ -185,7 +186,7 @@ fn root_a_feed_of_a_queue_joins_at_xdp() {
     }
     let steps = |control: &dyn FeedControl, _: &[FeedHandle]| {
         let of = |queue| Feed { queue: Some(queue), ..short() };
-        // The veth has one queue.
+        // The veth has only queue 0, so the feed of queue 7 gets no frames.
         let [first, none] = [0, 7].map(|queue| control.add(of(queue)).expect("a place"));
         has_frames(control, &first);
         holds_all(&control.remove(first.slot).expect("it is there"));
@@ -199,8 +200,8 @@ fn block(add: Vec<Entry>) -> Change {
     Change::Block { remove: Vec::new(), add }
 }
 
-/// A thread that waits to change a feed while the feed leaves must not change the feed that takes its
-/// place.
+/// If a thread waits to change a feed while that feed is removed, the change must not apply to the feed that gets its
+/// place at the hook.
 #[test]
 fn root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one() {
     if !require_root("root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one") {
@@ -228,7 +229,7 @@ fn root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one() {
     under_load(Hook::Tc, vec![Feed::default()], &steps, |_| ());
 }
 
-/// Even if the block lists are full: a list moves with its feed, and needs no additional space.
+/// A block list moves with its feed, and the move needs no additional space in the maps.
 #[test]
 fn root_a_feed_moves_with_its_block_list() {
     if !require_root("root_a_feed_moves_with_its_block_list") {
@@ -244,13 +245,13 @@ fn root_a_feed_moves_with_its_block_list() {
             .to_vec()
     };
     let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
-        // Four such lists fill the maps of a source.
+        // Four such lists leave no space for a second copy of one in the maps of a source.
         for (feed, handle) in handles.iter().enumerate() {
             control.change(handle.slot, addresses(feed + 1, 0..ENTRIES_MAX - 4)).expect("room");
         }
         control.change(handles[3].slot, block(all())).expect("room");
         let (moved, _) = control.replace_rings(handles[3].slot).expect("a place");
-        // The former place now belongs to another feed, whose list is empty.
+        // Another feed gets the former place. Its list must be empty.
         let joined = control.add(short()).expect("a place");
         has_frames(control, &joined);
         let ledger = control.remove(joined.slot).expect("it is there");

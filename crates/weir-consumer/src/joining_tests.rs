@@ -1,4 +1,4 @@
-//! Rings that join and leave a consumer at any time.
+//! Consumers whose feeds join and leave at any time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::ordered::Ordered;
 use crate::source::{Begin, JoinedFeed};
 use crate::testing::{Collect, feed, push, ring_of, writer};
 
-/// Longer than any test: order gives way to nothing but a ring that is half full.
+/// A slack longer than any test: frames are passed on out of order only if a ring is half full.
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// Events of the rings, which have numbers from 0 in the order of joining.
+/// A step of a test run. Rings are numbered from 0 in the order in which they join.
 #[derive(Clone, Debug)]
 enum Act {
-    /// One more ring, which has so many frames.
+    /// Another ring joins, and gets this many frames.
     Join(u64),
-    /// A ring that there is gets frames of this size.
+    /// A ring gets this many frames of this size in bytes.
     Push(prop::sample::Index, u64, usize),
-    /// From now on a ring's frames are not for the consumer, which learns it later.
+    /// A ring's feed is detached: its later frames are not for the consumer, which is told so by `Tell`.
     Detach(prop::sample::Index),
-    /// It learns all that it has not been told.
+    /// The consumer is told of all rings that were detached since the last `Tell`.
     Tell,
     Close(prop::sample::Index),
-    /// A turn of at most so many frames.
+    /// The consumer takes at most this many frames.
     Step(u64),
 }
 
@@ -42,7 +42,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
         2 => (0u64..50).prop_map(Act::Join),
         8 => (ring(), 1u64..100, 0usize..400).prop_map(|(ring, frames, bytes)| Act::Push(ring, frames, bytes)),
-        // Some 70 frames fill a ring.
+        // About 70 frames of 60,000 bytes fill a ring.
         1 => (ring(), 1u64..60).prop_map(|(ring, frames)| Act::Push(ring, frames, 60_000)),
         2 => ring().prop_map(Act::Detach),
         2 => Just(Act::Tell),
@@ -56,17 +56,18 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 struct Own {
     writer: Option<Writer<Mapping>>,
     frames: u64,
-    /// The ordinal that it is read up to, and the consumer's place when it was told.
+    /// Once the ring is detached, the ordinal of its first frame that is not for the consumer.
     until: Option<u64>,
+    /// The frames of the ring that the consumer had delivered or lapped when it was told so.
     told_at: Option<u64>,
 }
 
-/// The rings of a run. Frames have the stamps 1, 2, 3 and so on, in the order in which they are published.
+/// The rings of a test run. Frames have the timestamps 1, 2, 3 and so on, in the order in which they are written.
 #[derive(Default)]
 struct World {
     rings: Vec<Own>,
     stamp: u64,
-    /// Number of the ring and ordinal of each frame, by stamp.
+    /// For the timestamp of each frame, the number of its ring and its ordinal there.
     frames: BTreeMap<u64, (usize, u64)>,
 }
 
@@ -116,7 +117,7 @@ impl World {
         }
     }
 
-    /// Plays all of it; at the end every ring is closed or has left, and everything is read.
+    /// Runs all steps. Then closes every ring that was not detached, and runs the consumer to its end.
     fn play(&mut self, acts: Vec<Act>, consumer: &mut dyn Consumer) {
         acts.into_iter().for_each(|act| self.act(act, consumer));
         for own in self.rings.iter_mut().filter(|own| own.until.is_none()) {
@@ -131,14 +132,14 @@ impl World {
         }
     }
 
-    /// Frames that this ring should have come to: delivered and lapped.
+    /// The number of this ring's frames that the consumer must have counted, as delivered or lapped.
     fn expected(&self, number: usize) -> u64 {
         let Own { frames, until, told_at, .. } = &self.rings[number];
-        // Frames that were read before the consumer was told are read.
+        // The consumer may have read past `until` before it was told. Those frames count.
         until.map_or(*frames, |until| until.max(told_at.unwrap()))
     }
 
-    /// Whether the counts of the consumer add up, ring by ring and all together.
+    /// Checks that the counts of the consumer add up, for each ring and in total.
     fn check_counts(&self, consumer: &dyn Consumer) {
         let taken = consumer.by_interface();
         assert_eq!(taken.len(), self.rings.len());
@@ -162,8 +163,8 @@ proptest! {
         world.check_counts(&null);
     }
 
-    /// With a slack that no frame outwaits, whatever comes later than a younger one came after a ring was half
-    /// full; without slack, frames come as the turns find them.
+    /// With an endless slack, frames are out of order only if a ring was half full. Without slack, they come in the
+    /// order in which the consumer's turns find them.
     #[test]
     fn every_frame_of_rings_that_come_and_go_is_passed_on_once(acts in acts(), waits in any::<bool>()) {
         let large = acts.iter().any(|act| matches!(act, Act::Push(_, _, 60_000)));
@@ -221,7 +222,7 @@ fn a_ring_that_was_let_go_is_mapped_no_more_and_its_counts_stay() {
     assert_eq!(output.0.lock().unwrap().frames.len(), 13);
 }
 
-/// The lives of an interface that comes and goes faster than it is read.
+/// An interface comes and goes faster than the consumer reads it. Each time, its feed joins and leaves.
 #[test]
 fn rings_of_feeds_that_left_unread_are_let_go_and_their_frames_are_lapped() {
     let consumers: [Box<dyn Consumer>; 2] =
@@ -241,7 +242,7 @@ fn rings_of_feeds_that_left_unread_are_let_go_and_their_frames_are_lapped() {
             std::mem::forget(writer);
             consumer.rings_mut().leave(life as u64, &[]);
         }
-        // The ring of the writer, which was forgotten, and this one.
+        // The forgotten writer and `memory` hold one reference each; a third one is the consumer's.
         let held = memory.iter().filter(|memory| Arc::strong_count(memory) > 2).count();
         assert_eq!(held, PAST_FEEDS_MAX);
         let let_go = consumer.rings().let_go();
@@ -258,7 +259,7 @@ fn rings_of_feeds_that_left_unread_are_let_go_and_their_frames_are_lapped() {
     }
 }
 
-/// A consumer that leaves a feed and joins it again reads it under the same key.
+/// A consumer that leaves a feed and joins it again has a past feed and a present one with the same key.
 #[test]
 fn a_feed_that_was_joined_again_is_not_let_go_with_its_past() {
     let consumers: [Box<dyn Consumer>; 2] =
@@ -283,7 +284,7 @@ fn a_feed_that_was_joined_again_is_not_let_go_with_its_past() {
     }
 }
 
-/// One that never comes to the end of a turn.
+/// A consumer that always has more frames to read must still release rings that it has read to their end.
 #[test]
 fn a_null_monitor_that_is_always_busy_lets_rings_go_that_it_has_read() {
     let mut consumer = Null::new();
@@ -306,7 +307,8 @@ fn a_null_monitor_that_is_always_busy_lets_rings_go_that_it_has_read() {
     assert_eq!(consumer.rings().let_go(), 0);
 }
 
-/// Its frames come last, so that the others are read before.
+/// The frame of feed 0 has the latest timestamp, so the other feeds are read before it, and do not count as unread past
+/// feeds when they leave.
 #[test]
 fn feeds_that_left_when_they_were_read_push_nobody_out() {
     let mut consumer = Ordered::new(Duration::ZERO, Collect::default());
@@ -325,7 +327,7 @@ fn feeds_that_left_when_they_were_read_push_nobody_out() {
     assert_eq!(consumer.delivered().frames, writers.len() as u64);
 }
 
-/// A long slack and an interface that comes and goes within it make no consumer slow.
+/// An interface that comes and goes within a long slack loses no frames: they are passed on before the slack ends.
 #[test]
 fn order_gives_way_before_a_feed_that_left_is_let_go() {
     let silent = writer();
@@ -364,7 +366,7 @@ fn a_feed_that_leaves_within_a_batch_that_was_copied_is_not_passed_on_further() 
     assert_eq!((ordered.delivered().frames, ordered.rings().unread()), (4, 0));
 }
 
-/// A consumer that stands still while its source comes back is told of a feed long before it joins it.
+/// A consumer that is blocked joins a feed long after the feed began.
 #[test]
 fn frames_that_were_overwritten_before_a_consumer_joined_are_lapped() {
     for until in [None, Some(90), Some(3)] {
@@ -393,7 +395,8 @@ fn frames_that_were_overwritten_before_a_consumer_joined_are_lapped() {
 
 #[test]
 fn a_consumer_that_begins_at_an_ordinal_has_what_comes_from_there_on() {
-    // Within the ring, of which nothing was overwritten; overwritten by then; not there yet.
+    // The ring holds about 70 frames. Frame 20 of 50 is still there, frame 90 of 200 is overwritten, and frame 70 of 50
+    // is not written yet. `expected` is the sum of delivered and lapped frames, and whether any were lapped.
     for (frames, from, until, expected) in [
         (50, 20, None, (30, 0)),
         (50, 20, Some(25), (5, 0)),

@@ -11,7 +11,7 @@ use crate::counted::Count;
 use crate::sink::Sink;
 use crate::source::{Begin, JoinedFeed};
 
-/// A small ring that describes these interfaces.
+/// A ring with four blocks of data that describes these interfaces.
 pub(crate) fn ring_of(interfaces: Vec<Interface>) -> Ring<Mapping> {
     let spec = RingSpec {
         data_blocks: 4,
@@ -23,7 +23,7 @@ pub(crate) fn ring_of(interfaces: Vec<Interface>) -> Ring<Mapping> {
     memory::create_memfd("consumer-test", &spec).unwrap()
 }
 
-/// A writer of a small ring of one interface.
+/// A writer of such a ring with one interface.
 pub(crate) fn writer() -> Writer<Mapping> {
     Writer::new(ring_of(vec![Interface { link_type: 1, ..Interface::default() }]))
 }
@@ -34,15 +34,15 @@ pub(crate) fn push(writer: &mut Writer<Mapping>, ts_ns: u64) {
     writer.publish();
 }
 
-/// A feed of one ring, with an output and a line of its own.
+/// A feed of one ring. Its key is also the number of its output and of its line in the sleeper.
 pub(crate) fn feed(key: usize, ring: &Ring<Mapping>) -> JoinedFeed {
     let (label, rings) = (String::new(), vec![ring.clone()]);
     let (key, output, first_line) = (key as u64, key, key);
     JoinedFeed { key, output, label, rings, first_line, channel: None, begin: Begin::Oldest }
 }
 
-/// Data that a [`Collect`] was handed: names of interfaces, and the number and the stamp of each
-/// frame.
+/// Data that a [`Collect`] has received: names of interfaces with their labels; the interface number and the
+/// timestamp of each frame; and the number of frames at the last flush.
 #[derive(Default)]
 pub(crate) struct Collected {
     pub(crate) interfaces: Vec<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Collected {
     pub(crate) flushed: usize,
 }
 
-/// An output that keeps everything that it is handed.
+/// An output that keeps everything that it receives.
 #[derive(Clone, Default)]
 pub(crate) struct Collect(pub(crate) Arc<Mutex<Collected>>);
 

@@ -14,10 +14,10 @@ use crate::sink::Sink;
 use crate::source::{FeedChange, Static};
 use crate::testing::{Collect, feed, push, writer};
 
-/// Longest wait of a test: far more than any step takes.
+/// Deadline for steps that take milliseconds.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A source whose changes of feeds are sent by the test. It is complete once the test sets `is_complete`.
+/// A source whose changes of feeds come from the test. No more feeds join once the test sets `is_complete`.
 struct Sent {
     sleeper: Sleeper,
     changes: Receiver<FeedChange>,
@@ -66,7 +66,7 @@ fn feeds_join_and_leave_a_consumer_that_sleeps() {
     for (key, line) in [(0, 0), (1, 1)] {
         joins(key, line, writers[key].ring());
         waker.wake();
-        // Once the feed's line has a threshold, the consumer's thread sleeps.
+        // The consumer's thread sets a threshold in the feed's line before it sleeps.
         wait_until("a threshold", || waker.wake_threshold(line) == 1);
         push(&mut writers[key], 1);
         waker.wake_if_due(line, 1);
@@ -149,7 +149,7 @@ fn a_ring_that_fails_leaves_what_was_taken_in_the_output() {
     let plan = Plan { progress: Box::new(progress), ..plan(source) };
     let running = spawn(Box::new(ordered), plan).unwrap();
     while told.recv_timeout(LONG).unwrap() < 7 {}
-    // Overwrite the next record with nonsense before it is published.
+    // Overwrite the next record with an invalid one before it is published.
     writer.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]);
     let next = (BLOCK_BYTES as usize + 7 * 92) / 8;
     let ring = writer.ring();

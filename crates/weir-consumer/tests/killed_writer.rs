@@ -1,7 +1,7 @@
-//! A writer in a process of its own is killed while consumers read its ring.
+//! A writer in another process is killed while consumers read its ring.
 //!
-//! The writer is this very program, run again for the one test [`writer_process`], with its role in the environment and
-//! its socket as standard input.
+//! The writer process runs this test program again, with [`writer_process`] as its only test. Its role is in an
+//! environment variable, and its socket is its standard input.
 
 #[path = "../../weir-ring/tests/common/process.rs"]
 mod process;
@@ -23,7 +23,7 @@ use weir_ring::{Clock, Mapping, Ring, RingError, RingSpec, Writer, WriterKind, p
 use process::{Other, PATIENCE, ROLE};
 
 impl Other {
-    /// Its ring, and a sleeper that it wakes.
+    /// The ring of the writer process, and a sleeper that the writer wakes.
     fn ring(&self) -> (Ring<Mapping>, Sleeper) {
         let ring = pass::receive_rings(&self.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
         let sleeper = Sleeper::new(2).unwrap();
@@ -32,12 +32,12 @@ impl Other {
         (ring, sleeper)
     }
 
-    /// Lets it write.
+    /// Makes the writer begin to write.
     fn go(&self) {
         (&self.stream).write_all(b"g").unwrap();
     }
 
-    /// SIGKILL, and nothing of it runs any more.
+    /// Sends SIGKILL to the process, and waits until it has ended.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -54,8 +54,8 @@ fn spec() -> RingSpec {
     }
 }
 
-/// Not a test by itself: the writer. As `busy` it writes until it is killed, as `quiet` a hundred frames, and `closing`
-/// it ends its ring behind them.
+/// The writer process; does nothing in a normal run of the tests. In the role `busy`, it writes until it is killed. In
+/// the role `quiet`, it writes a hundred frames; in the role `closing`, it then also closes its ring.
 #[test]
 fn writer_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -82,7 +82,7 @@ fn writer_process() {
     std::thread::sleep(PATIENCE);
 }
 
-/// Counts the frames that it is handed and those that were written.
+/// An output that counts the frames that it takes. They count as kept from the next flush on.
 #[derive(Default)]
 struct Counting {
     next: u64,
@@ -117,8 +117,8 @@ impl Sink for Counting {
     }
 }
 
-/// Starts a consumer of the ring; says on `progress` how many frames it had after each step, and with `u64::MAX` that
-/// it has ended.
+/// Starts a consumer of the ring. After each step, sends its number of delivered frames on `progress`; after its end,
+/// sends `u64::MAX`.
 fn start(
     consumer: Box<dyn Consumer + Send>,
     ring: &Ring<Mapping>,
@@ -142,7 +142,8 @@ fn start(
     spawn(consumer, plan).unwrap()
 }
 
-/// Lets consumers of every kind read this writer's ring, and kills it when each has had `frames`.
+/// For each kind of consumer, starts a writer process in this role, and kills it when the consumer has had `frames`
+/// frames.
 fn kill_after(
     role: &str,
     frames: u64,
@@ -156,7 +157,7 @@ fn kill_after(
         let (ring, sleeper) = other.ring();
         let (progress, told) = channel();
         let running = start(consumer, &ring, sleeper, progress);
-        // It has joined, or the first frames might be overwritten before.
+        // Wait until the consumer has joined: the first frames might be overwritten before it reads them.
         assert_eq!(told.recv_timeout(PATIENCE), Ok(0));
         other.go();
         while told.recv_timeout(PATIENCE).expect("progress") < frames {}
@@ -165,7 +166,7 @@ fn kill_after(
             _ => assert!(!running.has_ended()),
         }
         other.kill();
-        // It ends by itself, with nobody telling it to.
+        // The consumer ends by itself, without a call that stops it.
         while told.recv_timeout(PATIENCE).expect("its end") != u64::MAX {}
         check(running.finish(), &ring);
     }
@@ -182,7 +183,8 @@ fn a_writer_that_is_killed_ends_its_consumers_with_an_error_and_a_whole_account(
         assert_eq!(*frames, written);
         let delivered = consumer.delivered();
         let accounted = delivered.frames + delivered.lapped;
-        // Killed between the two stores that publish a burst, it has frames that it has not counted yet.
+        // If the writer is killed between the stores that publish a burst, the burst's 10 frames can be read, but
+        // the ring's count does not include them.
         assert!((written..=written + 10).contains(&accounted), "{accounted} of {written}");
         assert_eq!(consumer.rings().unread(), 0);
         assert_eq!(consumer.kept().frames, delivered.frames, "what was taken is out");
@@ -221,7 +223,7 @@ fn rings_of_other_writers_are_read_on_after_one_was_killed() {
     let (progress, told) = channel();
     let plan = Plan {
         progress: Box::new(move |consumer: &Null| {
-            // The rings that it may still hear from.
+            // The delivered frames, and the number of rings that may get more.
             let _ = progress.send((consumer.delivered().frames, consumer.rings().readers().len()));
         }),
         ..Plan::new(Box::new(Static::new(sleeper, Vec::new()))).unwrap()

@@ -1,5 +1,5 @@
-//! Both kinds of disks on real file systems: the data that was written is read back, for all sizes and
-//! orders.
+//! Both implementations of a disk, `io_uring` and `pwrite`, on real file systems: the data that was written is read
+//! back, for all sizes and orders.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use weir_disk::{ALIGN_BYTES, AnyDisk, Buffer, Bytes, Completed, Disk, Files, How
 use weir_ring::memory::create_memfd;
 use weir_ring::{Clock, Mapping, RingSpec, Words, WriterKind};
 
-/// Says aloud that a test did not run, where the run's summary looks for it.
+/// Reports that a test did not run: on standard error, and in the log that `WEIR_SKIP_LOG` names.
 fn skip(name: &str, reason: &str) {
     let line = format!("SKIPPED {name}: {reason}");
     eprintln!("{line}");
@@ -22,7 +22,7 @@ fn skip(name: &str, reason: &str) {
     }
 }
 
-/// A directory on the file system of the build.
+/// A directory on the file system of the build's target directory.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -39,7 +39,7 @@ fn disks(directory: &Path) -> Vec<(&'static str, AnyDisk)> {
     hows.into_iter().filter_map(open).collect()
 }
 
-/// Whether files of the directory are in memory, or in layers of a container.
+/// Whether the directory is on tmpfs (in memory) or overlayfs (in a container).
 fn is_in_memory(directory: &Path) -> bool {
     let kind = rustix::fs::statfs(directory).unwrap().f_type;
     [0x0102_1994, 0x794c_7630].contains(&kind)
@@ -59,7 +59,7 @@ fn all(disk: &mut AnyDisk) -> Vec<Completed> {
     over
 }
 
-/// The memory of a ring whose words count up.
+/// The memory of a ring. The words of its data contain the numbers 0, 1, 2 and so on.
 fn ring() -> Arc<Mapping> {
     let spec = RingSpec {
         data_blocks: 4,
@@ -93,7 +93,8 @@ fn ring_memory_is_written_without_a_copy_of_ones_own() {
         }
         let over = all(&mut disk);
         assert!(over.iter().all(|one| one.result.is_ok()), "{name}");
-        // The file systems that projects are built on take direct writes, and this memory is not a device's.
+        // Other file systems on which projects are built support direct writes. The kernel allows them from
+        // this memory, since it is not a device's.
         let goes_past_caches = file.is_direct() || is_in_memory(directory.path());
         assert!(goes_past_caches, "{name}: {:?}", disk.note());
         assert!(
@@ -123,7 +124,7 @@ fn where_direct_writes_are_refused_it_says_so_and_writes() {
         let over = all(&mut disk);
         assert!(over[0].result.is_ok(), "{name}: {:?}", over[0].result);
         assert_eq!(fs::read(&path).unwrap(), vec![7; 3 * ALIGN_BYTES]);
-        // Newer kernels support direct writes there.
+        // Newer kernels support direct writes on tmpfs.
         if !file.is_direct() {
             assert!(disk.note().unwrap().contains("page cache"), "{:?}", disk.note());
         }

@@ -1,4 +1,4 @@
-//! Applying and undoing on a panel of which single knobs refuse.
+//! Tests of `apply` and `undo` on a simulated panel, of which one knob may refuse to be written.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn undo_gives_back_exactly_what_was_however_often_it_was_applied() {
     assert!(steps.iter().all(|(_, outcome)| matches!(outcome, Outcome::Changed(..))));
     let again = apply(&mut fake, &book, "eth0", ADDRESS, &three()).unwrap();
     assert!(again.iter().all(|(_, outcome)| matches!(outcome, Outcome::Already(_))));
-    // Another value for one that was changed already: the first former value counts.
+    // A setting that was changed already gets another value: `undo` restores the value before the first change.
     let other = [Setting { knob: knob("a"), value: "2".to_owned(), why: String::new() }];
     apply(&mut fake, &book, "eth0", ADDRESS, &other).unwrap();
     assert_eq!(undo(&mut fake, &book, "eth0", ADDRESS).unwrap().len(), 3);

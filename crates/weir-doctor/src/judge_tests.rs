@@ -29,7 +29,7 @@ fn switch(active: bool) -> Switch {
     Switch { available: true, requested: active, active }
 }
 
-/// One end of a veth pair on that machine, with GRO on.
+/// One end of a veth pair on the machine [`root`], with GRO on.
 fn veth() -> Nic {
     Nic {
         name: "eth1".to_owned(),
@@ -77,7 +77,7 @@ fn a_nic_of_one_node_among_several_is_read_there() {
         plan.passive.expect("bpf works there")
     };
     assert!(line(1, &[2, 3], &[0, 1, 2, 3]).ends_with("MiB --cpus node:1"));
-    // A machine with one node; a cpuset inside the node, one that is partly outside, one outside; a node without CPUs.
+    // The node has: exactly the CPUs of the process; these and more; only some of them; none of them; no CPUs at all.
     for (node_cpus, cpus) in [
         (&[0, 1][..], &[0, 1][..]),
         (&[0, 1, 2, 3], &[0, 1]),
@@ -93,7 +93,7 @@ fn a_nic_of_one_node_among_several_is_read_there() {
 #[test]
 fn what_this_machine_lives_by_is_never_to_be_consumed() {
     let own = Some(vec!["the default route by br0".to_owned(), "10.0.0.1 on br0".to_owned()]);
-    // An interface whose traffic the kernel does not report is treated like one with traffic of this machine.
+    // An interface of which it is unknown whether it carries this machine's traffic is treated as if it did.
     for own_traffic in [own, None] {
         let nic = Nic { own_traffic, ..veth() };
         for used in [Use::Passive, Use::MonitoringPort] {
@@ -233,7 +233,7 @@ fn whoever_else_is_on_a_hook_is_named_with_what_it_means() {
         theirs.contains("priority 2, program 42 (theirs)") && theirs.contains("after tcx"),
         "{theirs}"
     );
-    // Without tcx Weir's own filter gets priority 2 here, because a filter of another kind has priority 1.
+    // Without tcx, Weir's own filter gets priority 2 here, because a filter of another kind has priority 1.
     let (flower, theirs) = filter(3, (6, 1));
     assert!(flower.contains("comes before Weir"), "{flower}");
     assert!(theirs.contains("Weir goes before it"), "{theirs}");
@@ -276,7 +276,7 @@ fn a_hash_that_parts_connections_gets_a_symmetric_key() {
 #[test]
 fn commands_go_into_the_namespace_and_name_the_queues_that_there_are() {
     let nic = Nic { netns: Some("blue".to_owned()), rx_queues: Some((1, 4)), ..veth() };
-    // The number of queues of a veth changes nothing.
+    // For a veth, more queues are not suggested: they would change nothing.
     assert_eq!(found(&super::nic(&nic, &root()), "queues").remedy, None);
     let nic = Nic { driver: Some("igb".to_owned()), ..nic };
     let findings = super::nic(&nic, &root());

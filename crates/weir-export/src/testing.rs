@@ -1,4 +1,4 @@
-//! Small disks for tests, mounted in a mount namespace of the test's own.
+//! Small disks for tests. Each test mounts its disk in a mount namespace of its own.
 
 use std::fs::File;
 use std::io::Write;
@@ -33,7 +33,7 @@ pub fn disk(test: &str, mib: u32) -> Option<tempfile::TempDir> {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let why = String::from_utf8_lossy(&output.stderr);
-        // With a wrong name no test would run, and the child would succeed.
+        // If `test` were wrong, the child would run no test and succeed.
         assert!(output.status.success() && said.contains("1 passed"), "{said}{why}");
         return None;
     }

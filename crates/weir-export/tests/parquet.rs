@@ -1,5 +1,5 @@
-//! DuckDB on files that Weir wrote. The test says so on stderr, and in the file that `WEIR_SKIP_LOG` names, where
-//! DuckDB is not installed.
+//! DuckDB reads Parquet files that Weir wrote. If DuckDB is not installed, the test is skipped, and says so on stderr
+//! and in the file that `WEIR_SKIP_LOG` names.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +17,7 @@ use weir_frame::headers::{Addresses, protocol};
 const RECORDS: u64 = 8_000;
 const FIRST_NS: u64 = 1_795_666_800_123_456_789;
 
-/// Prints what DuckDB has read of the directory: its types, sums, and every row, in the order of their times.
+/// Reads the directory's files with DuckDB. Prints the columns' types, sums, and every row, ordered by start time.
 const SCRIPT: &str = r#"
 import duckdb, json, sys
 
@@ -34,7 +34,7 @@ rows = [dict(zip(names, row)) for row in rows.fetchall()]
 json.dump({"types": types, "sums": [int(sum) for sum in sums], "rows": rows}, sys.stdout)
 "#;
 
-/// Says that `test` did not run, and why.
+/// Reports that `test` did not run, and why.
 fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}");
     eprintln!("{line}");
@@ -44,10 +44,10 @@ fn skip(test: &str, reason: &str) {
     }
 }
 
-/// Ends well with DuckDB 2 or later: earlier ones cut times to microseconds.
+/// Succeeds with DuckDB 2 or later. Earlier versions truncate times to microseconds.
 const LOOK: &str = "import duckdb; assert int(duckdb.__version__.split('.')[0]) >= 2";
 
-/// A Python that has DuckDB: that of tests/setup.sh, or the first in PATH.
+/// A Python that has DuckDB: the one that tests/setup.sh installs, or the first in PATH.
 fn python() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let pythons = [root.join(".cache/tools/duckdb/bin/python"), "python3".into()];
@@ -57,7 +57,7 @@ fn python() -> Option<PathBuf> {
     })
 }
 
-/// Numbers that look like chance, the same ones each time. Source: SplitMix64, Steele, Lea and Flood, OOPSLA 2014.
+/// Pseudo-random numbers, the same in every run. Source: SplitMix64, Steele, Lea and Flood, OOPSLA 2014.
 struct Numbers(u64);
 
 impl Numbers {
@@ -74,7 +74,7 @@ impl Numbers {
     }
 }
 
-/// Records with everything that they may have, each with a time of its own.
+/// Records in which every field takes many of its possible values. No two records have the same start time.
 fn records() -> Vec<FlowRecord> {
     let mut numbers = Numbers(1);
     let reasons =
@@ -97,7 +97,7 @@ fn records() -> Vec<FlowRecord> {
             bytes: numbers.next() >> shift,
             tcp_flags: numbers.next() as u8,
         };
-        // Some counts need all of their bits.
+        // The counts of the first record need all of their bits.
         let (forward, reverse) = (totals(if n == 0 { 0 } else { 30 }), totals(50));
         FlowRecord {
             key: FlowKey {
@@ -119,7 +119,7 @@ fn records() -> Vec<FlowRecord> {
     (0..RECORDS).map(&mut make).collect()
 }
 
-/// The last of four interfaces is not known.
+/// Origins of three interfaces. The records name four, so the last one has no origin.
 fn origins() -> Vec<Origin> {
     let owner = |kind: &str, name: &str, id: Option<&str>| Owner {
         kind: kind.into(),
@@ -132,8 +132,8 @@ fn origins() -> Vec<Origin> {
     origins.map(|(interface, owner)| Origin { interface, owner }).collect()
 }
 
-/// The row of a record that DuckDB should have read: its line of JSON with times and flags as numbers, reverse counts
-/// and the owner as columns.
+/// The row that DuckDB should read for a record: the record's line of JSON, but with times and flags as numbers, and
+/// with reverse counts and the owner as columns.
 fn row(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> Map<String, Value> {
     let line = serde_json::from_str(&json::line(record, origin, is_biflow)).unwrap();
     let Value::Object(mut row) = line else { panic!("{line}") };
@@ -163,7 +163,7 @@ fn row(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> Map<Str
     row
 }
 
-/// Writes the records, reads them with DuckDB, and holds every row against its record.
+/// Writes the records, reads them with DuckDB, and compares every row with its record.
 fn round_trip(python: &Path, is_biflow: bool) {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("flows");
@@ -174,7 +174,7 @@ fn round_trip(python: &Path, is_biflow: bool) {
         let batch = Batch { records: records.to_vec(), origins: Arc::clone(&origins) };
         parquet.take(&batch).unwrap();
     }
-    // DuckDB takes no notice of the file that is not whole.
+    // DuckDB does not read the file that is not complete yet, since its name does not end in `.parquet`.
     let whole = read(python, &directory);
     assert_eq!(whole["sums"][0], 7_500);
     parquet.finish().unwrap();
@@ -192,7 +192,7 @@ fn round_trip(python: &Path, is_biflow: bool) {
     assert!(most > 1 << 62, "{most}");
     assert_eq!(read["sums"], json!([RECORDS, packets, bytes, reverse, most]));
     let types = read["types"].as_object().unwrap();
-    // By name: the map is sorted.
+    // The names of the columns with this type, sorted because the map is.
     let typed = |wanted: &str| -> Vec<&str> {
         types.iter().filter(|(_, found)| *found == wanted).map(|(name, _)| name.as_str()).collect()
     };

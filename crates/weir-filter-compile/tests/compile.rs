@@ -1,4 +1,4 @@
-//! Expressions in, programs or reasons out.
+//! Filter expressions become programs, or errors that give the reason.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -23,7 +23,7 @@ fn an_expression_becomes_a_program() {
     }
     let all = compiler().compile("").expect("no expression");
     assert!(interpret::run(&all, &Frame::whole(&[])) > 0);
-    // Raw IP has no Ethernet header in front: other offsets.
+    // Raw IP packets have no Ethernet header, so the program has other offsets.
     let raw = compiler().with_link_type(101).compile("tcp").expect("raw IP");
     assert_ne!(raw, compiler().compile("tcp").expect("Ethernet"));
     let hosts: Vec<_> = (0..100).map(|n| format!("host 10.{}.{}.9", n / 256, n % 256)).collect();
@@ -59,7 +59,7 @@ fn a_mistake_is_told_with_its_place() {
 
 #[test]
 fn hostile_text_is_ended() {
-    // Each takes libpcap much longer than it may.
+    // Each of these texts can take libpcap much longer than the limit.
     let nested = "(tcp or udp port 53 or ".repeat(450) + "ip" + &")".repeat(450);
     let indexes = "ether[".repeat(2000) + "0" + &"]".repeat(2000);
     let long = "host 10.0.0.1 and not (port 80 or ip[2:2] > 40) or ".repeat(1200) + "ip";
@@ -68,7 +68,7 @@ fn hostile_text_is_ended() {
     let begin = Instant::now();
     let limited = compiler().with_limits(1, Duration::from_secs(60));
     for text in [nested, indexes, long, deep, not] {
-        // Some a newer libpcap may be quick with. None may take us with it, or take long.
+        // A newer libpcap may compile some of them quickly. None may crash this process, or exceed the limits.
         if let Err(error) = limited.compile(&text) {
             let known = !matches!(error, CompileError::Child(_) | CompileError::NoAnswer { .. });
             assert!(known && !error.to_string().is_empty(), "{error:?}");
@@ -81,8 +81,8 @@ fn hostile_text_is_ended() {
 
 /// Writes a file that can be executed.
 ///
-/// Another process writes it. Had this one a descriptor for writing, a child forked meanwhile by another
-/// thread would have it too until its exec, and executing the file would fail (`ETXTBSY`).
+/// Another process writes the file. If this process opened it for writing, a child that another thread forks at that
+/// time would inherit the descriptor until its exec, and executing the file would fail (`ETXTBSY`).
 fn write_program(path: &Path, text: &str) {
     let status = Command::new("sh")
         .args(["-c", r#"printf %s "$2" >"$1" && chmod 755 "$1""#, "sh"])
@@ -131,7 +131,7 @@ fn the_child_has_no_rights_before_it_reads_the_text() {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);
         line.split_whitespace().next().expect("a value").to_owned()
     };
-    // Its last step. It then waits for a text that does not come.
+    // Seccomp is the last step of dropping privileges. The child then waits for a text, which this test does not send.
     while word(&status(), "Seccomp:") != "2" {
         assert!(begin.elapsed() < Duration::from_secs(30), "{}", status());
         std::thread::sleep(Duration::from_millis(1));
@@ -142,7 +142,7 @@ fn the_child_has_no_rights_before_it_reads_the_text() {
     }
     assert_eq!(word(&status, "NoNewPrivs:"), "1", "{status}");
     assert_ne!(word(&status, "Uid:"), "0", "{status}");
-    // And it does its work all the same.
+    // Without privileges, the child still compiles the text, which is empty here.
     drop(child.stdin.take());
     let answer = child.wait_with_output().expect("it ends");
     assert!(answer.status.success() && answer.stdout.starts_with(b"ok\n"), "{answer:?}");
@@ -151,19 +151,19 @@ fn the_child_has_no_rights_before_it_reads_the_text() {
 #[test]
 fn names_are_looked_up_by_the_child() {
     let by_name = compiler().compile(r"host localhost and tcp port http and ip proto \tcp");
-    // Which addresses the name has is up to this machine.
+    // The addresses of `localhost` depend on this machine, so only the program's length is checked.
     assert!(by_name.expect("names that every machine knows").insns().len() > 5);
 }
 
 #[test]
 fn a_host_that_is_not_known_is_told_from_a_mistake_that_only_reads_like_it() {
-    // Its message has the text of the filter.
+    // The message for this mistake quotes the filter, so it contains the words "unknown host".
     let mistake = compiler().compile("unknown host").expect_err("a mistake");
     assert!(
         mistake.to_string().contains("unknown host") && !mistake.is_unknown_host(),
         "{mistake}"
     );
-    // A name that no resolver asks a server for: it is longer than names may be.
+    // This name is longer than the DNS allows, so no resolver sends a query for it.
     let unknown = compiler().compile(&format!("host {}", "x".repeat(300))).expect_err("no host");
     assert!(unknown.is_unknown_host(), "{unknown}");
 }

@@ -10,7 +10,7 @@ fn program(insns: &[Insn]) -> Program {
     Program::new(insns).expect("valid")
 }
 
-/// Takes frames whose byte `at` is 7.
+/// A program that takes frames whose byte at offset `at` is 7.
 fn byte(at: u32) -> Program {
     program(&[
         Insn::new(LD_B_ABS, at),
@@ -20,7 +20,7 @@ fn byte(at: u32) -> Program {
     ])
 }
 
-/// Repeated loads through X: about 22 eBPF instructions each, in two sections.
+/// A program of repeated loads through X. Each load becomes about 22 eBPF instructions in two sections together.
 fn indirect(insns: usize) -> Program {
     let mut code = vec![Insn::new(LD_W_IND, 4); insns];
     code[0] = Insn::new(LD_B_ABS, 0);
@@ -42,7 +42,7 @@ fn a_set_of_one_is_as_short_as_the_program_alone() {
         let alone = convert(&one, target).expect("short");
         let set = convert_set(&[Some(&one)], target).expect("short");
         assert_eq!(set.len(), alone.len(), "{target:?}");
-        // Equal programs, and those that take every frame, add nothing.
+        // Programs equal to another one, and programs that take every frame, add no instructions.
         let set = convert_set(&[None, Some(&one), Some(&byte(20)), None], target).expect("short");
         assert_eq!(set.len(), alone.len(), "{target:?}");
         assert!(!touches_mask(&set), "{target:?}");
@@ -77,7 +77,7 @@ fn what_is_too_long_is_named() {
     assert_eq!(error, ConvertError::TooLong { number: 2, insns: 4096 });
     assert_eq!(convert(&long, Target::Xdp), Err(ConvertError::TooLong { number: 0, insns: 4096 }));
     assert!(convert_set(&[Some(&short), None, None, Some(&short)], Target::Xdp).is_ok());
-    // Each could be converted alone.
+    // Each of these programs alone could be converted, but not all of them in one set.
     let many: Vec<_> = (0..SET_MAX).map(|n| indirect(1000 + n)).collect();
     let set: Vec<_> = many.iter().map(Some).collect();
     let error = convert_set(&set, Target::Xdp).expect_err("too long");

@@ -16,7 +16,7 @@ fn jumps_are_followed_to_where_they_end() {
         Insn::new(LD_B_ABS, 0),
         Insn::jump(JEQ_K, 1, 0, 1),
         Insn::new(JA, 1),
-        Insn::new(LD_B_ABS, u32::MAX), // no frame has that
+        Insn::new(LD_B_ABS, u32::MAX), // no frame is that long
         Insn::new(JA, 1),
         Insn::new(RET_K, 0),
         Insn::new(RET_K, 7),
@@ -25,7 +25,7 @@ fn jumps_are_followed_to_where_they_end() {
     assert_eq!(graph.entry, To::Insn(0));
     assert_eq!(steps(&graph), [0, 1]);
     assert_eq!(graph.steps[1].then, Then::If(To::Take, To::Reject));
-    // If verdicts matter, a `ret` is a step.
+    // If the values of verdicts matter, a `ret` that takes frames is a step of its own.
     let graph = FlowGraph::of(&insns, true);
     assert_eq!(steps(&graph), [0, 1, 6]);
     assert_eq!(graph.steps[1].then, Then::If(To::Insn(6), To::Reject));

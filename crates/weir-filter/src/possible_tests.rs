@@ -1,7 +1,7 @@
 use super::*;
 use crate::Insn;
 
-/// The values that occur, by kind.
+/// Frames in whose headers only these values occur, each with its kind of field.
 struct Only(&'static [(Kind, u32)]);
 
 impl Facts for Only {
@@ -80,10 +80,10 @@ fn ranges_and_prefixes_are_looked_up_value_by_value() {
     assert!(address(0xffff_fffc, 0x0a00_0000));
     assert!(!address(0xffff_fffc, 0x0a00_0004));
     assert!(!address(0xffff_fff0, 0x0a00_0010));
-    // Too many, or not a prefix.
+    // A prefix with too many addresses to look up, and a mask that is not a prefix: the answer is always yes.
     assert!(address(0xffff_ff00, 0x0b00_0000));
     assert!(address(0xffff_fff5, 0x0b00_0000));
-    // Bits that the mask removes cannot be there.
+    // After the `and`, bits that the mask clears are zero, so the comparison cannot succeed.
     assert!(!address(0xffff_ff00, 0x0a00_0001));
 }
 
@@ -97,8 +97,8 @@ fn a_verdict_in_a_register_counts() {
 
 #[test]
 fn the_work_is_bounded() {
-    // Each bit of the type splits the path in two, and all paths meet again: to follow all would
-    // take 2^n steps.
+    // Each condition splits the path in two, and both parts meet again behind it: to follow every path would take
+    // 2^1000 steps.
     let mut insns = Vec::new();
     for n in 0..1000 {
         insns.push(Insn::new(LD_B_ABS, n));

@@ -11,7 +11,7 @@ fn what_tcpdump_prints_is_read_and_printed_again() {
     let program = parse(text).expect("a program");
     assert_eq!(program.insns()[1], Insn::jump(JMP | JEQ, 0x800, 0, 1));
     assert_eq!(program.to_string(), text);
-    // As iptables and tc write it, and as a Windows editor saves it.
+    // On one line with commas, as iptables and tc write it; and with line ends of Windows.
     assert_eq!(parse("4,40 0 0 12,21 0 1 2048,6 0 0 262144,6 0 0 0,"), Ok(program.clone()));
     assert_eq!(parse(&text.replace('\n', "\r\n")), Ok(program));
 }
@@ -75,7 +75,7 @@ fn what_is_no_program_is_refused_with_the_instruction() {
         let error = Program::new(insns).expect_err(expected).to_string();
         assert!(error.contains(expected), "{insns:?}: {error}");
     }
-    // No frame has such bytes, but it is a valid load. libpcap makes it of ether[0 - 1].
+    // No frame is long enough for this offset, but the load is valid: libpcap makes it from `ether[0 - 1]`.
     assert!(Program::new([Insn::new(LD_B_ABS, u32::MAX), ret]).is_ok());
     assert!(Program::new(vec![ret; INSNS_MAX]).is_ok());
     assert_eq!(

@@ -6,7 +6,7 @@ use super::*;
 use crate::insn::*;
 use crate::{Insn, SET_MAX};
 
-/// Takes frames with a byte of `value` or more at `at`. It relies on A, X and M[3] being 0 at its
+/// A program that takes frames whose byte at offset `at` is at least `value`. It relies on A, X and M[3] being 0 at its
 /// beginning, and changes them.
 fn byte(at: u32, value: u32) -> Program {
     let insns = [
@@ -40,14 +40,14 @@ fn long(length: usize, value: u32) -> Program {
     Program::new(insns).expect("valid")
 }
 
-/// Too long to be converted: loads through X that must test where the tag is.
+/// A program that is too long to be converted: each of its loads through X must check where the VLAN tag is.
 fn too_long() -> Program {
     let mut insns = vec![Insn::new(LD_W_IND, 1); 4000];
     insns.extend([Insn::new(LD_B_ABS, VLAN_TAG_PRESENT), Insn::new(RET_A, 0)]);
     Program::new(insns).expect("valid")
 }
 
-/// The interpreter's answers for each filter.
+/// The interpreter's verdicts: bit n is set if filter n takes the frame.
 fn expected(set: &[Option<&Program>], bytes: &[u8]) -> u32 {
     let frame = Frame { bytes, wire_len: 1500, tag: None };
     let takes = |program: &Option<&Program>| program.is_none_or(|p| interpret::run(p, &frame) > 0);

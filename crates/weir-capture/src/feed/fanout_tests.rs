@@ -15,7 +15,7 @@ use crate::feed::control::FeedControl;
 use crate::feed::feeds::Feeds;
 use crate::setup::Setup;
 
-/// A frame with UDP over IPv4 from this host of 10.0.0.0/24.
+/// A frame with a UDP packet from 10.0.0.`host` to 192.0.2.1.
 fn frame(host: u8) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
@@ -142,7 +142,7 @@ fn a_burst_is_kept_as_its_frames_would_be_one_by_one() {
         let (feeds, mut fanouts) = feeds(1);
         change(&feeds, &[], blocks);
         let frames = [1, 2, 3, 4].map(frame);
-        // The ring has only one interface, even if frames have other numbers.
+        // The ring has only one interface, with number 0, whatever interface numbers the frames have here.
         let burst = (0..4u32).map(|number| {
             let ts_ns = 10 + u64::from(number);
             let meta = Meta { interface_id: number, ts_ns, wire_len: 60, ..Meta::default() };
@@ -171,7 +171,8 @@ fn a_burst_is_kept_as_its_frames_would_be_one_by_one() {
 #[test]
 fn a_feed_counts_from_the_frame_on_at_which_it_joins() {
     let (feeds, mut fanouts) = feeds(1);
-    // The engine's counts include frames that came to the fan-out and others.
+    // The engine's ledger counts the frames that came to the fan-out, and 7 that did not: 4 that the engine's
+    // filter rejected, and 3 that the kernel dropped.
     let count = |came: u64| {
         let mut engine = Ledger { offered: came + 7, filtered: 4, ..Ledger::default() };
         engine.drops.insert("kernel", 3);
@@ -245,7 +246,7 @@ fn a_block_list_is_changed_without_the_thread_that_moves_frames() {
     let (feeds, mut fanouts) = feeds(1);
     let mut fanout = fanouts.remove(0);
     let meta = Meta { wire_len: 60, ..Meta::default() };
-    // Two frames, with a long pause of the thread in between.
+    // The thread that moves frames pauses between two frames while the block list is changed.
     fanout.push(&meta, &frame(1));
     let (tell, told) = std::sync::mpsc::channel();
     let asks = std::thread::spawn({

@@ -73,7 +73,7 @@ fn ip(end: &End, args: &[&str]) {
     assert!(try_ip(end, args), "ip {args:?}");
 }
 
-/// An untagged frame with a number. Its EtherType is for experiments, so that no stack answers.
+/// An untagged frame with a number. Its EtherType is for local experiments, so no network stack answers it.
 pub(super) fn frame(number: u32, bytes: usize) -> Vec<u8> {
     let mut frame: Vec<u8> =
         (0..bytes.max(18)).map(|at| (number as usize * 7 + at) as u8).collect();
@@ -84,7 +84,7 @@ pub(super) fn frame(number: u32, bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// The same frame with these tags, outermost first.
+/// The frame of this number with these VLAN tags, outermost first.
 pub(super) fn tagged(number: u32, bytes: usize, tags: &[[u8; 4]]) -> Vec<u8> {
     let mut frame = frame(number, bytes);
     frame.splice(12..12, tags.concat());
@@ -104,7 +104,7 @@ impl Captured {
     }
 }
 
-/// Captures at `end` the frames that `send` sends, which must be `frames` in number.
+/// Captures at `end` while `send` sends, until `frames` frames are captured.
 fn capture(end: &End, setup: Setup, frames: usize, send: impl FnOnce() + Send) -> Captured {
     end.run(|| {
         let mut source = AfPacket::open(&end.iface, setup).unwrap();
@@ -154,8 +154,9 @@ fn root_looking_in_vain_and_coming_late_change_nothing() {
     if !require_root("root_looking_in_vain_and_coming_late_change_nothing") {
         return;
     }
-    // Each round first polls without frames, and then finds half of all blocks at once. A receiver that
-    // continued at the wrong block would be off by half the ring in every other round.
+    // Each round first polls without frames, and then finds about 16 blocks at once: the frames come every 9 ms, and
+    // the kernel retires a block some 4 ms after its first frame. A receiver that continued at the wrong block would
+    // lose frames or reorder them.
     const ROUNDS: u32 = 10;
     const PARTS: u32 = 16;
     let bed = Testbed::new().unwrap();
@@ -203,8 +204,8 @@ fn root_tags_are_where_they_were_on_the_wire() {
             frames.push(tagged(n, 60 + n as usize * 20, tags));
         }
     }
-    // In received frames, the stack has removed the outer tag before the socket gets the frame. In frames
-    // that a raw socket sends, all tags are still there.
+    // From a received frame, the stack has removed the outer tag before the socket gets the frame. In a frame
+    // that a raw socket sends, all tags are still in place.
     for (end, from) in [(&bed.rx, &bed.tx), (&bed.tx, &bed.tx)] {
         let got = capture(end, setup(16), frames.len(), || send_all(from, &from.iface, &frames));
         assert!(got.frames() == frames, "captured at {}", end.iface);
@@ -365,7 +366,7 @@ fn root_offload_super_frames_say_what_they_are() {
     assert!(not_ready.count() > 0, "veth leaves TCP checksums to the receiver");
 }
 
-/// Sends at full rate until told to stop; returns the number of frames that the link took.
+/// Sends at full rate until `stop` is set. Returns the number of frames that the link accepted.
 fn generate(bed: &Testbed, stop: &AtomicBool) -> u64 {
     let options = GenOptions { engine: GenEngine::LiveFrames, ..GenOptions::default() };
     bed.tx.run(|| generator::run(&bed.tx.iface, &options, stop).unwrap().sent).unwrap()
@@ -393,8 +394,8 @@ fn root_the_ledger_closes_at_overload() {
                 source.start().unwrap();
                 started.send(()).unwrap();
                 pump_until(&mut source, 100_000).unwrap();
-                // Pause until the blocks are full, however slow the generator is, so that frames are
-                // certainly lost. The ledger is that of the last pump.
+                // Pause between calls of `pump` until the kernel has dropped a frame because all blocks were
+                // full. The pauses grow, for a slow generator. `ledger` has the counts of the last `pump`.
                 let (begin, mut away) = (Instant::now(), Duration::from_millis(300));
                 while source.ledger().unwrap().drops["kernel"] == 0 && begin.elapsed() < LIMIT {
                     std::thread::sleep(away);
@@ -407,7 +408,8 @@ fn root_the_ledger_closes_at_overload() {
                 }
                 stop.store(true, Ordering::Relaxed);
                 let sent = sending.join().unwrap();
-                // The link has taken the last frames, but a softirq may not have received them yet.
+                // The link has accepted the last frames, but they may still wait for a softirq at the
+                // receiver.
                 let begin = Instant::now();
                 while source.ledger().unwrap().offered < sent && begin.elapsed() < LIMIT {
                     source.pump(TURN).unwrap();
@@ -531,8 +533,8 @@ fn root_missing_interfaces_and_options_are_said() {
         .unwrap();
 }
 
-/// Drops all capabilities except these from the calling thread. The raw system call changes only that
-/// thread.
+/// Drops all capabilities except these from the calling thread. The raw system call does not change other
+/// threads.
 pub(super) fn keep_only(capabilities: u32) {
     #[repr(C)]
     struct Header {

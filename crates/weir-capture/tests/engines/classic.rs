@@ -14,7 +14,7 @@ use super::af_packet::{Sender, frame, keep_only, long_filter, tagged};
 use super::common::{TURN, locations, pump_until, read_closed, reader_of, setup};
 
 const CAP_NET_RAW: u32 = 1 << 13;
-/// Offset of [`kind`] in untagged frames.
+/// Offset of the byte in untagged frames that [`of_kind`] sets and [`kinds`] compares.
 const KIND_AT: usize = 20;
 
 fn filter(insns: &[Insn]) -> Arc<Filter> {
@@ -22,7 +22,7 @@ fn filter(insns: &[Insn]) -> Arc<Filter> {
     Arc::new(Filter { text: "by hand".into(), link_type: 1, program })
 }
 
-/// Takes frames of `vlan 5` (802.1Q) whose first byte after the tag and the EtherType is this one.
+/// A filter for frames of `vlan 5` (802.1Q) whose first byte after the tag and the EtherType is `byte`.
 fn vlan_5_and(byte: u32) -> Arc<Filter> {
     filter(&[
         Insn::new(LD_H_ABS, 12),
@@ -37,7 +37,7 @@ fn vlan_5_and(byte: u32) -> Arc<Filter> {
     ])
 }
 
-/// Takes frames with one of these bytes at [`KIND_AT`].
+/// A filter for frames with one of these two bytes at [`KIND_AT`].
 fn kinds(one: u32, other: u32) -> Arc<Filter> {
     filter(&[
         Insn::new(LD_B_ABS, KIND_AT as u32),
@@ -54,7 +54,7 @@ fn of_kind(number: u32, kind: u8) -> Vec<u8> {
     frame
 }
 
-/// Frames with all properties that the filters of this file check.
+/// Numbered frames without a tag, and with tags that the filter [`vlan_5_and`] must tell apart.
 fn assortment(first: u32) -> Vec<Vec<u8>> {
     let (five, six) = ([0x81, 0, 0xa0, 5], [0x81, 0, 0xa0, 6]);
     let outer = [0x88, 0xa8, 0, 5];
@@ -99,7 +99,7 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
             outgoing.iter().for_each(|frame| outwards.send(frame));
             pump_until(&mut source, wanted.len() as u64).unwrap();
             let ledger = source.finish().unwrap();
-            // The kernel has rejected the others; they did not come to user space.
+            // The kernel has rejected the other frames without a count: they are neither offered nor filtered.
             assert!(ledger.closes() && ledger.filtered_uncounted, "{ledger}");
             let counts = (ledger.offered as usize, ledger.filtered);
             assert_eq!(counts, (wanted.len(), 0), "{direction:?}");
@@ -113,8 +113,8 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
     }
 }
 
-/// Captures at one end of the testbed, in a thread without the capabilities for eBPF. The given function
-/// sends at the other end.
+/// Runs `capture` at the receiving end of the testbed, in a thread without the capabilities for eBPF. `capture` gets
+/// a sender for the other end.
 fn without_ebpf<T: Send>(bed: &Testbed, capture: impl FnOnce(&Sender) -> T + Send) -> T {
     let sender = bed.tx.run(|| Sender::new(&bed.tx.iface)).unwrap();
     let work = || {
@@ -153,8 +153,8 @@ fn root_a_classic_filter_is_changed_and_given_up_and_taken_again() {
             ledger.filtered_uncounted
         };
         assert!(!pass(&mut source, 9, 0), "there is no filter yet");
-        // A filter in the kernel rejects frames without a count; a filter that is too long for it
-        // runs in user space, and they are counted.
+        // A classic filter in the kernel rejects frames without a count. A filter that is too long for the
+        // kernel runs in user space.
         let long = |loads| Some(Arc::new(long_filter(loads)));
         for (filter, location, taken, turned_away) in [
             (Some(kinds(1, 1)), FilterLocation::Classic, 3, 0),
@@ -178,7 +178,7 @@ fn root_classic_filters_change_where_the_socket_has_room_for_one_only() {
         return;
     }
     let optmem = std::fs::read_to_string("/proc/sys/net/core/optmem_max").unwrap();
-    // More than half of that memory.
+    // Enough loads that the filter takes more than half of that memory: two do not fit.
     let loads = (optmem.trim().parse::<usize>().unwrap() / 262).min(1500);
     let bed = Testbed::new().unwrap();
     without_ebpf(&bed, |sender| {
@@ -215,7 +215,7 @@ fn root_feeds_with_one_filter_share_a_classic_one() {
                 ..Feed::default()
             });
             let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
-            // The feeds' filters run in user space.
+            // The filter of each feed runs in user space, whether or not the socket has a filter, too.
             assert_eq!(locations(&source), [FilterLocation::Compiled; 2]);
             let says_so = source.info().notes.iter().any(|note| note.contains("nobody counts"));
             assert_eq!(says_so, offered == 3, "{:?}", source.info().notes);
@@ -288,7 +288,7 @@ fn root_what_two_classic_filters_take_is_not_lost_between_them() {
     let wanted: Vec<u32> = (0..sent).filter(|n| *n as u8 % 3 == 2).collect();
     let found: Vec<u32> = of(2).map(|seen| number(&seen.frame)).collect();
     assert!(found == wanted, "{} of {} frames that both take", found.len(), wanted.len());
-    // Each of the filters was in force for a part of the time.
+    // Each of the two filters was in force for a part of the time.
     for kind in [0, 1] {
         assert!((1..wanted.len()).contains(&of(kind).count()), "kind {kind}");
     }

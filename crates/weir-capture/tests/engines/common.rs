@@ -7,7 +7,7 @@ use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
 use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Ring, Start};
 
-/// A turn of `pump` in these tests.
+/// Duration of one call of `pump` in these tests.
 pub const TURN: Duration = Duration::from_millis(20);
 /// Deadline for steps that should take milliseconds.
 pub const LIMIT: Duration = Duration::from_secs(10);

@@ -52,7 +52,7 @@ fn a_rate_is_kept() {
     let (seen, ..) = run_to_end(&mut source);
     let took = begin.elapsed().as_secs_f64();
     assert_eq!(seen.len(), 20_000);
-    // Never faster; on a busy machine it may be slower.
+    // The generator is never faster than its rate; on a busy machine it may be slower.
     assert!((0.199..1.0).contains(&took), "{took} s instead of 0.2");
     assert_eq!(seen[1].meta.ts_ns - seen[0].meta.ts_ns, 10_000);
 }
@@ -86,7 +86,7 @@ fn a_run_without_end_stops_when_it_is_told() {
 
 #[test]
 fn readers_that_are_waited_for_miss_nothing() {
-    const FRAMES: u64 = 400_000; // 35 MiB of records through a ring of 4
+    const FRAMES: u64 = 400_000; // 35 MiB of records through a ring of 4 MiB
     let spec: GenSpec = format!("frames={FRAMES}").parse().unwrap();
     let mut source = MemGen::open(spec, setup(4), true).unwrap();
     let pace = source.control().feeds()[0].pace.clone().expect("it waits");

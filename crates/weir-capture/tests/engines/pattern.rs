@@ -22,10 +22,10 @@ use weir_ring::{Reader, Ring, Start};
 use super::af_packet::{Sender, frame, keep_only};
 use super::common::{LIMIT, TURN, locations, pump_until, read_closed, setup};
 
-/// Longest time until a new interface is captured. The aim is 50 ms, but a busy machine may take longer.
+/// Longest time until a new interface is captured. The target is 50 ms, but a busy machine may take longer.
 const JOIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The engines that support patterns. The same rules hold for each.
+/// The engines that support patterns of interfaces. Both must pass the same tests.
 const ENGINES: [&str; 2] = ["af_packet", "bpf"];
 
 fn open(engine: &str, pattern: &str, setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
@@ -67,7 +67,7 @@ fn ip(end: &End, args: &[&str]) {
     assert!(done.success(), "ip {args:?}");
 }
 
-/// Pumps until this event. Returns all events so far.
+/// Pumps until this event. Returns all events that came up to then.
 fn pump_to(source: &mut dyn Source, wanted: &SourceEvent) -> Vec<SourceEvent> {
     let (begin, mut events) = (Instant::now(), Vec::new());
     while !events.contains(wanted) {
@@ -78,7 +78,7 @@ fn pump_to(source: &mut dyn Source, wanted: &SourceEvent) -> Vec<SourceEvent> {
     events
 }
 
-/// Pumps until this feed has this many frames.
+/// Pumps until this feed has captured this many frames.
 fn pump_until_feed(source: &mut dyn Source, feed: FeedSlot, frames: u64) {
     let (begin, control) = (Instant::now(), source.control());
     while control.ledger(feed).unwrap().captured < frames {
@@ -181,7 +181,7 @@ fn root_interfaces_join_leave_and_come_back() {
                 ip(&bed.rx, &["link", "delete", "wrx1"]);
                 pump_to(&mut *source, &left("wrx1"));
                 assert!(!interfaces(&*source, FeedSlot::first())[0].is_member);
-                // Another interface joins in between, so that numbers would shift.
+                // Another interface joins before wrx1 comes back. Yet wrx1 must keep its interface number.
                 bed.add_pairs(12, 1).unwrap();
                 pump_to(&mut *source, &joined("wrx12"));
                 let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
@@ -231,7 +231,7 @@ fn root_a_renamed_interface_leaves_and_joins_by_name() {
                 let mut source = open(engine, "w*", setup_of("w*", false)).unwrap();
                 source.start().unwrap();
                 send(&bed.tx, 0..500);
-                // The frames are still in the socket's blocks when the name changes.
+                // With `af_packet`, the frames are still unread in the socket's blocks when the name changes.
                 ip(&bed.rx, &["link", "set", "wrx0", "name", "wother"]);
                 let events = pump_to(&mut *source, &joined("wother"));
                 assert!(events.contains(&left("wrx0")), "{events:?}");
@@ -253,7 +253,7 @@ fn root_a_renamed_interface_leaves_and_joins_by_name() {
     });
 }
 
-/// Takes frames whose number (see `frame`) is below this.
+/// A filter for frames whose number (see [`frame`]) is below `number`.
 fn below(number: u32) -> Filter {
     // ld [14]; jge #number, reject, take
     let insns =
@@ -289,7 +289,7 @@ fn root_each_feed_has_its_own_counts_of_each_member() {
                 let control = source.control();
                 assert_eq!(locations(&*source), [FilterLocation::Hook]);
                 source.start().unwrap();
-                // The filter takes 10 of 30; the socket rejects the rest.
+                // The filter takes 10 of the 30 frames; the kernel rejects the rest.
                 send(&pairs[0].tx, 0..30);
                 pump_until(&mut *source, 10).unwrap();
                 let late = control.add(feed_of("wrx*", "late", None)).unwrap();
@@ -331,7 +331,7 @@ fn root_each_feed_has_its_own_counts_of_each_member() {
     });
 }
 
-/// The names in a ring's interface descriptions, in the format of pcapng.
+/// The names in a ring's interface descriptions, which are blocks of pcapng.
 fn names(ring: &Ring<weir_ring::Mapping>) -> Vec<String> {
     let identity = ring.identity().unwrap();
     let name = |block: &[u8]| {
@@ -422,7 +422,7 @@ fn root_a_member_whose_link_type_changes_leaves_and_comes_back_with_ethernet() {
     );
 }
 
-/// Makes promiscuous mode of packet sockets fail on this thread from now on.
+/// From now on, packet sockets of this thread cannot set promiscuous mode.
 fn refuse_promiscuous_mode() {
     let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     // `struct seccomp_data`: the system call at 0, the low words of its arguments from 16 on, every 8 bytes.
@@ -470,7 +470,7 @@ fn root_who_is_refused_promiscuous_mode_is_left_out_alone() {
                 source.start().unwrap();
                 let mut late = open(engine, "w*", promiscuous()).unwrap();
                 refuse_promiscuous_mode();
-                // One interface at the start, and one that joins.
+                // `late` has wrx0 from its start; wrx1 joins `source` later. Both are refused promiscuous mode.
                 late.start().unwrap();
                 let why = pump_to_left_out(&mut *late, "wrx0");
                 assert!(why.contains("--no-promiscuous"), "{why}");
@@ -523,7 +523,7 @@ fn root_what_the_socket_loses_is_the_sources_and_all_else_an_interfaces() {
             setup.ring_bytes = 128 << 20;
             let mut source = open("af_packet", "wrx*", setup).unwrap();
             source.start().unwrap();
-            // More frames than fit into the 32 MiB of blocks, which are not read meanwhile.
+            // More frames than fit into the socket's 32 MiB of blocks, which are not read while the frames are sent.
             for (end, frames) in [(&bed.tx, 30_000), (&pair.tx, 12_000)] {
                 end.run(|| {
                     let sender = Sender::new(&end.iface);
@@ -561,7 +561,7 @@ fn root_without_bpf_a_pattern_is_refused_and_says_what_it_takes() {
     );
 }
 
-/// With sampling and with replaced rings, frames are counted correctly for each interface.
+/// With sampling, and after the rings are replaced, frames are counted correctly for each interface.
 #[test]
 fn root_each_line_closes_whatever_leaves_frames_out() {
     with_each_engine("root_each_line_closes_whatever_leaves_frames_out", |engine, bed| {
@@ -600,7 +600,7 @@ fn root_each_line_closes_whatever_leaves_frames_out() {
     });
 }
 
-/// A UDP packet from 10.0.0.`source` to an address that no host has, so that no stack takes it.
+/// A UDP packet from 10.0.0.`source` to an address that no host has, so no network stack accepts it.
 fn udp(source: u8) -> Vec<u8> {
     let mut packet = frame(0, 60);
     packet[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -695,7 +695,7 @@ fn root_bpf_leaves_out_what_it_cannot_attach_to_and_captures_the_rest() {
     let bed = Testbed::new().unwrap();
     let pairs = bed.add_pairs(1, 2).unwrap();
     pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
-    // An `ingress` qdisc in the place of clsact.
+    // An `ingress` qdisc takes the place where `clsact` would be, and has no egress side.
     let args = ["-n", &bed.rx.netns, "qdisc", "add", "dev", "wrx1", "ingress"];
     assert!(Command::new("tc").args(args).status().unwrap().success());
     bed.rx
@@ -720,8 +720,8 @@ fn root_bpf_leaves_out_what_it_cannot_attach_to_and_captures_the_rest() {
         .unwrap();
 }
 
-/// A change of a feed skips members that were removed, and nothing remains attached to present members at
-/// the end.
+/// A change of a feed skips members whose interface was removed. At the end, the programs are detached from the
+/// other members.
 #[test]
 fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
     if !require_root("root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end") {
@@ -754,8 +754,8 @@ fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
         .unwrap();
 }
 
-/// If another program deletes the qdisc of one member, and the filters with it, changes of feeds still
-/// succeed.
+/// If somebody deletes the qdisc of one member, and with it Weir's programs, the next change of a feed attaches
+/// them again.
 #[test]
 fn root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted() {
     if !require_root("root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted") {

@@ -36,7 +36,7 @@ fn frame(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (number as usize * 31 + at) as u8).collect()
 }
 
-/// A classic pcap file: numbered frames, one for each millisecond, every third cut at 40 bytes.
+/// A classic pcap file with numbered frames, one for each millisecond. Every third frame is cut at 40 bytes.
 fn classic(frames: u32, nanos: bool, big_endian: bool, link_type: u32) -> Vec<u8> {
     let word = |value: u32| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
     let magic = if nanos { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
@@ -121,7 +121,7 @@ fn pcapng_keeps_flags_queue_and_times() {
         setup.feeds[0].direction = direction;
         let mut source = Replay::open(&path, setup, ReplayOptions::default()).unwrap();
         let (seen, ledger, _) = run_to_end(&mut source);
-        // As at a hook that does not see the others.
+        // Frames of the other direction are not offered, as at a hook that does not get them.
         assert_eq!((ledger.offered, ledger.filtered), (seen.len() as u64, 0));
         let note = format!("{} frames of the file were not offered", 100 - seen.len());
         let notes = &source.info().notes;
@@ -240,7 +240,7 @@ fn loops_repeat_the_file() {
 #[test]
 fn the_stamps_set_the_pace() {
     let folder = Folder::new();
-    // One frame for each millisecond takes 300 ms, or half of that.
+    // 301 frames at intervals of a millisecond take 300 ms, or half of that at twice the speed.
     let path = folder.file("trace.pcap", &classic(301, true, false, 1));
     for (times, least) in [(1.0, 300), (2.0, 150)] {
         let options = ReplayOptions { speed: Speed::Times(times), ..ReplayOptions::default() };
@@ -275,7 +275,7 @@ fn a_stop_between_two_frames_leaves_the_second_out() {
 
 #[test]
 fn a_file_waits_for_its_reader() {
-    const FRAMES: u32 = 120_000; // some 11 MiB of records through a ring of 4
+    const FRAMES: u32 = 120_000; // about 10 MiB of records through a ring of 4 MiB
     let folder = Folder::new();
     let path = folder.file("long.pcap", &classic(FRAMES, true, false, 1));
     let options = ReplayOptions { waits: true, ..ReplayOptions::default() };
@@ -284,7 +284,7 @@ fn a_file_waits_for_its_reader() {
     let mut reader = reader_of(&source);
     let place = pace.join(reader.ordinal());
     source.start().unwrap();
-    // Without a reader's progress the writer stops, but `pump` still returns.
+    // While the reader makes no progress, the writer stops, but `pump` still returns.
     for _ in 0..3 {
         assert_eq!(source.pump(Duration::from_millis(30)).unwrap(), Pumped::More);
     }

@@ -1,4 +1,4 @@
-//! Runs `bpf/tests/block_test.bpf.c` with the maps of real [`Blocks`].
+//! Runs the programs of `bpf/tests/block_test.bpf.c` on the maps that [`Blocks`] fills.
 
 use std::mem::MaybeUninit;
 
@@ -21,7 +21,7 @@ pub fn storage() -> Storage {
     Box::new(MaybeUninit::uninit())
 }
 
-/// Number of feeds in the programs.
+/// Number of feeds whose block lists the programs check.
 pub const FEEDS: usize = 3;
 
 /// Loads the programs with these maps. Does not attach them.
@@ -38,7 +38,7 @@ pub fn load<'obj>(storage: &'obj mut Storage, blocks: &Blocks) -> BlockTestSkel<
     open.load().expect("the kernel takes the programs")
 }
 
-/// Runs a program on the frame; returns its result.
+/// Runs a program on the frame. Returns a bit for each feed, set if the feed's list blocks the frame.
 pub fn run(program: &libbpf_rs::ProgramMut<'_>, frame: &[u8]) -> u32 {
     let input = ProgramInput { data_in: Some(frame), ..ProgramInput::default() };
     let run = program.test_run(input);

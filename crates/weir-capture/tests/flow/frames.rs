@@ -1,5 +1,5 @@
-//! Frames for finding flow keys: generated with all headers that the parser knows, damaged, truncated, and
-//! real ones.
+//! Frames in which flow keys are found: generated ones with all headers that the parser knows, some of them damaged or
+//! truncated, and real traffic.
 
 use weir_frame::headers::protocol;
 use weir_frame::read::FrameReader;
@@ -42,7 +42,7 @@ const EXTENSIONS: [u8; 5] = [
     protocol::DESTINATION_OPTIONS,
 ];
 
-/// Extension headers of these kinds, the last followed by `upper`.
+/// Extension headers of these kinds. The last one names `upper` as the next header.
 fn extensions(random: &mut Random, kinds: &[u8], upper: u8) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
@@ -87,7 +87,7 @@ fn kinds_then(random: &mut Random, kinds: &[u8], upper: u8) -> (u8, Vec<u8>) {
     (kinds[0], extensions(random, kinds, upper))
 }
 
-/// One of few addresses, so that they repeat.
+/// A random address or, half of the time, one of few, so that addresses repeat.
 fn address(random: &mut Random, bytes: usize) -> Vec<u8> {
     if random.one_in(2) {
         return random.bytes(bytes);

@@ -1,4 +1,4 @@
-//! Runs `bpf/tests/flow_test.bpf.c` in the kernel's test runs of programs.
+//! Runs the programs of `bpf/tests/flow_test.bpf.c` (`BPF_PROG_TEST_RUN`).
 
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,7 @@ pub fn storage() -> Storage {
     Box::new(MaybeUninit::uninit())
 }
 
-/// The tag outside the frame's bytes, as in flow_test.bpf.c.
+/// The VLAN tag that was removed from the frame's bytes, as in flow_test.bpf.c.
 const TAG: [u8; 4] = [0x88, 0xa8, 0, 7];
 
 /// The hook, and whether the driver or the stack has removed a tag from the frame.
@@ -35,8 +35,8 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// Whether a test run accepts the frame: at TC, only frames with complete IP headers and within one
-    /// page.
+    /// Whether a test run at this hook accepts the frame. At TC, the frame must fit in one page, and be long
+    /// enough for an IP header.
     pub fn meets(self, frame: &[u8]) -> bool {
         match self {
             Hook::Tc | Hook::TcTagged => (14 + 40..3000).contains(&frame.len()),
@@ -44,7 +44,7 @@ impl Hook {
         }
     }
 
-    /// The frame with its tag.
+    /// The frame as it was on the wire: with the tag, if one was removed.
     pub fn on_the_wire(self, frame: &[u8]) -> Vec<u8> {
         let mut wire = frame.to_vec();
         if matches!(self, Hook::TcTagged | Hook::XdpTagged) {
@@ -100,7 +100,7 @@ impl<'obj> Programs<'obj> {
         Programs { skel: open.load().expect("the kernel takes the programs") }
     }
 
-    /// Results of the whole function, and of the walk alone.
+    /// Results of the whole function, which has a fast path, and of the walk through the headers alone.
     pub fn find(&self, hook: Hook, frame: &[u8]) -> (Found, Found) {
         let programs = &self.skel.progs;
         let program = match hook {

@@ -6,7 +6,7 @@ use weir_ring::Writer;
 
 use crate::testing::{push, writer as ring};
 
-/// A merge of these rings, each of them of a feed of its own, that passes on as many frames at a time as it may.
+/// A merge of these rings, each in a feed of its own. The number of frames that it passes on at a time is not limited.
 fn merge_of(writers: &[&Writer<Mapping>], slack: Duration) -> Merge {
     merge_in_runs_of(u64::MAX, writers, slack)
 }
@@ -62,7 +62,7 @@ fn an_empty_ring_holds_the_others_for_the_slack_and_no_longer() {
     let mut merge = merge_of(&[&a, &b], Duration::from_millis(30));
     let mut out = Vec::new();
     push(&mut a, 5);
-    // It is held from the first turn on, after which this thread may be kept waiting.
+    // The slack begins in the first turn. Measure from before it, because this thread may be delayed after it.
     let begin = Instant::now();
     assert_eq!(drain(&mut merge, &mut out), Turn::Waiting);
     assert!(out.is_empty());
@@ -71,7 +71,7 @@ fn an_empty_ring_holds_the_others_for_the_slack_and_no_longer() {
     assert_eq!(out, [5]);
 }
 
-/// Turns as a consumer makes them, until nothing waits any more.
+/// Runs turns, as a consumer does, until no frame waits. Returns how long that took.
 fn turns_until_empty(merge: &mut Merge, out: &mut Vec<u64>) -> Duration {
     let begin = Instant::now();
     while drain(merge, out) != Turn::Empty {
@@ -85,7 +85,7 @@ fn an_empty_ring_does_not_hold_the_others_to_a_batch_a_slack() {
     let (mut a, b) = (ring(), ring());
     let mut merge = merge_of(&[&a, &b], Duration::from_millis(20));
     let mut out = Vec::new();
-    // Some 60 batches, all of them there at once: over a second if each waited by itself.
+    // About 60 batches of 16 KiB, all written at once: more than a second if each waited for a slack of its own.
     (0..10_000).for_each(|ts| push(&mut a, ts));
     let waited = turns_until_empty(&mut merge, &mut out);
     assert_eq!(out.len(), 10_000);
@@ -104,15 +104,15 @@ fn what_comes_later_than_the_slack_is_passed_on_and_counted() {
     assert_eq!((out, merge.late()), (vec![10, 7], 1));
 }
 
-/// Some 700 frames of a block.
+/// Writes a frame of 1,514 bytes without publishing it. About 680 such frames fill a block.
 fn push_large(writer: &mut Writer<Mapping>, ts_ns: u64) {
     writer.push(&Meta { ts_ns, wire_len: 1514, ..Meta::default() }, &[0; 1514]);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
-    /// Rings of 4 MiB and a slack without end. The writer is never more than a quarter of the ring ahead
-    /// of the merge's turns, and writes it several times over.
+    /// Rings of 4 MiB, and a slack that does not end in the test. The writer fills its ring several times, but
+    /// between two turns of the merge it writes less than a quarter of the ring.
     #[test]
     fn a_fast_writer_does_not_lap_the_merge_while_other_rings_are_empty(
         bursts in proptest::collection::vec(100u64..600, 40..60),
@@ -121,7 +121,7 @@ proptest! {
         let (mut fast, mut slow, mut empty) = (ring(), ring(), ring());
         let mut merge = merge_of(&[&empty, &fast, &slow], Duration::from_secs(3600));
         let mut expected: Vec<u64> = Vec::new();
-        // The oldest frame of all is in a ring that is not filling: it must not hold up the one that is.
+        // The oldest frame is in a ring that gets no more frames. It must not delay those of the fast ring.
         if old_frame_first {
             push(&mut slow, 0);
             expected.push(0);
@@ -153,7 +153,7 @@ fn what_an_empty_ring_brings_after_others_had_to_pass_is_late_and_there() {
     let (mut fast, mut other) = (ring(), ring());
     let mut merge = merge_of(&[&fast, &other], Duration::from_secs(3600));
     let mut out = Vec::new();
-    // Nothing passes before half of the ring is full.
+    // No frame is passed on before the ring is half full.
     let mut frames = 0;
     while out.is_empty() {
         assert!(frames < 4 * 700, "the ring is full, and everything waits");

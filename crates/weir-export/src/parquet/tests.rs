@@ -19,7 +19,7 @@ use crate::json::addresses_text;
 /// 2026-11-26 04:20:00 UTC.
 const BEGUN_S: u64 = 1_795_666_800;
 
-/// A clock that stands still until it is told to go on; its wall clock may be set apart.
+/// A clock that advances only by [`pass`](TestClock::pass). [`set`](TestClock::set) changes its wall-clock time alone.
 #[derive(Clone, Default)]
 struct TestClock(Arc<[AtomicI64; 2]>);
 
@@ -45,7 +45,7 @@ impl TestClock {
     }
 }
 
-/// The n-th record; all differ.
+/// The record with number `n`. All records differ.
 fn record(n: u64) -> FlowRecord {
     let addresses = Addresses::V4 { src: (n as u32).into(), dst: [10, 0, 0, 2].into() };
     FlowRecord {
@@ -82,7 +82,7 @@ fn rows(path: &Path) -> Vec<Fields> {
     rows.map(|row| row.into_columns()).collect()
 }
 
-/// The numbers of the records of one file.
+/// The numbers of the records in one file.
 fn numbers(path: &Path) -> Vec<i64> {
     let number = |fields: &Fields| match fields[0] {
         (_, Field::Long(start)) => start,
@@ -100,14 +100,14 @@ fn a_file_is_closed_when_its_time_has_come() {
     let (scratch, clock) = (tempfile::tempdir().unwrap(), TestClock::default());
     let directory = scratch.path().join("flows");
     let mut parquet = open(&directory, Config::default(), &clock);
-    // Where nothing comes there is no file.
+    // Without records, no file is created.
     clock.pass(100);
     parquet.tick().unwrap();
     assert_eq!(names(&directory), [""; 0]);
     clock.pass(-100);
     parquet.take(&batch(0..3)).unwrap();
     clock.pass(59);
-    // Wall clocks are set; that ends no file.
+    // A change of the wall clock does not close the file.
     clock.set(7_200);
     parquet.take(&batch(3..4)).unwrap();
     parquet.tick().unwrap();
@@ -117,7 +117,7 @@ fn a_file_is_closed_when_its_time_has_come() {
     parquet.tick().unwrap();
     assert_eq!(names(&directory), ["flows-20261126T042000Z.parquet"]);
     assert_eq!(parquet.counts(), Counts { sent: 4, unsent: 0 });
-    // Batches close a file that is due, too, and belong to the next.
+    // A batch that comes when the file is due closes it, and goes to the next file.
     parquet.take(&batch(4..5)).unwrap();
     clock.pass(60);
     parquet.take(&batch(5..7)).unwrap();
@@ -138,7 +138,7 @@ fn files_and_groups_end_where_they_are_full() {
     let group = GROUP_RECORDS as u64;
     let config = Config { file_records: 2 * group + 10, ..Config::default() };
     let mut parquet = open(scratch.path(), config, &clock);
-    // In batches that fit nowhere, one of them larger than a file.
+    // The second batch ends where a group ends; the last batch is larger than a file.
     let ends = [0, 5, group, group + 1, 6 * group + 77];
     for ends in ends.windows(2) {
         parquet.take(&batch(ends[0]..ends[1])).unwrap();
@@ -176,7 +176,7 @@ fn no_file_is_overwritten() {
     let mut other = open(scratch.path(), Config::default(), &clock);
     one.take(&batch(0..1)).unwrap();
     other.take(&batch(1..2)).unwrap();
-    // A name that was free when the file was begun.
+    // Names that were free when the two files were begun.
     fs::write(path("flows-20261126T042000Z-3.parquet"), "late").unwrap();
     fs::write(path("flows-20261126T042000Z-4.parquet"), "late").unwrap();
     one.finish().unwrap();
@@ -199,7 +199,7 @@ fn what_is_not_whole_has_no_name_that_readers_look_for() {
     let part = scratch.path().join(".flows-20261126T042000Z.parquet.part");
     assert!(fs::metadata(&part).unwrap().len() > 100_000, "groups go out while a file grows");
     assert_eq!(names(scratch.path()), [".flows-20261126T042000Z.parquet.part"]);
-    // Without finish(), as where a thread panics.
+    // Dropped without `finish`, as when a thread panics.
     drop(parquet);
     assert_eq!(names(scratch.path()), [""; 0]);
 }
@@ -231,14 +231,14 @@ fn a_directory_that_has_gone_costs_what_was_not_renamed_and_no_more() {
     parquet.take(&batch(0..130)).unwrap();
     assert_eq!(parquet.counts(), Counts { sent: 100, unsent: 0 });
     fs::rename(&directory, scratch.path().join("moved")).unwrap();
-    // 70 of them fill the file that cannot be renamed any more.
+    // The first 70 records fill the open file, which can no longer be renamed.
     let failed = parquet.take(&batch(130..1000)).unwrap_err();
     assert_eq!(failed.source.kind(), io::ErrorKind::NotFound);
     let text = failed.to_string();
     assert!(text.starts_with(&directory.display().to_string()), "{text}");
     assert!(text.ends_with("make that directory (again), or name another"), "{text}");
     assert_eq!(parquet.counts(), Counts { sent: 100, unsent: 900 });
-    // It is not there at the beginning of a file, either, nor at the end of one by time.
+    // The next record needs a new file, for which there is no directory, either.
     parquet.take(&batch(1000..1001)).unwrap_err();
     assert_eq!(parquet.counts(), Counts { sent: 100, unsent: 901 });
     parquet.finish().unwrap();
@@ -344,7 +344,7 @@ fn any_record() -> impl Strategy<Value = FlowRecord> {
         )
 }
 
-/// The fields of a record that a reader should see.
+/// The fields that a reader should see for a record.
 fn fields(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> Fields {
     let key = &record.key;
     let text = |text: Option<&str>| text.map_or(Field::Null, |text| Field::Str(text.to_owned()));
@@ -419,7 +419,7 @@ proptest! {
             .map(|record| fields(record, origins.get(record.interface as usize), is_biflow))
             .collect();
         let mut files = names(scratch.path());
-        // The second of a second comes after the first.
+        // Files of the same second have the suffixes none, -2, -3 and so on.
         files.sort_by_key(|name| {
             let (time, suffix) = name.trim_end_matches(".parquet").split_at(22);
             (time.to_owned(), suffix.trim_start_matches('-').parse::<u32>().unwrap_or(1))

@@ -1,5 +1,4 @@
-//! Collectors that are slow, or not there: an export goes on, and the thread that hands flows over does
-//! not wait.
+//! Collectors that are slow or not running: the export continues, and the thread that hands flows over does not wait.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -13,14 +12,14 @@ use crate::decoder::{Reader, read_all};
 use crate::flows::{batches, flow, flows};
 use crate::{PATIENCE, accept, export_to, tcp_socket, udp_socket};
 
-/// Maximum time of a push: none of them waits for a collector, but all for a loaded machine.
+/// Maximum time of a push. No push waits for a collector, but a loaded machine may delay it.
 const PUSH_TIME_MAX: Duration = Duration::from_secs(1);
 
 pub fn config() -> Config {
     Config { domain: 77, ..Config::default() }
 }
 
-/// Hands `count` batches of 1,000 flows over, and finishes.
+/// Hands over `count` batches of 1,000 flows, and finishes. Returns the counts, and the time that finishing took.
 pub fn push(queue: &mut Queue, count: usize) -> (Counts, Duration) {
     let batch = batches(&flows(1_000)).remove(0);
     for _ in 0..count {
@@ -36,14 +35,14 @@ pub fn push(queue: &mut Queue, count: usize) -> (Counts, Duration) {
 
 #[test]
 fn nobody_at_the_udp_port_costs_flows_only() {
-    // A socket that hears only itself keeps the port.
+    // A socket that is connected to itself occupies the port, and receives nothing from other sockets.
     let socket = udp_socket();
     socket.connect(socket.local_addr().unwrap()).unwrap();
     let port = socket.local_addr().unwrap().port();
     let mut queue = Queue::start(export_to("ipfix", port, config()), WhenFull::Drop).unwrap();
     let (counts, _) = push(&mut queue, 200);
     assert_eq!(counts.sent + counts.unsent, 200_000);
-    // The kernel may answer less often than it is asked.
+    // The kernel limits the rate of ICMP errors, so it does not report every datagram that nobody received.
     assert!(counts.unsent > 0, "{counts:?}");
 }
 
@@ -53,7 +52,7 @@ fn a_udp_collector_that_begins_late_gets_templates_first() {
     let port = socket.local_addr().unwrap().port();
     drop(socket);
     let mut ipfix = export_to("ipfix", port, config());
-    // The first answer says that nobody listens; it may be late.
+    // Send flows until the kernel reports that nobody listens at the port. The report may be late.
     let start = Instant::now();
     while ipfix.counts().unsent == 0 {
         assert!(start.elapsed() < PATIENCE, "no answer that nobody listens: {:?}", ipfix.counts());
@@ -81,7 +80,7 @@ fn a_tcp_collector_that_never_reads_holds_nobody_for_long() {
     let ipfix = export_to("ipfix+tcp", port, config());
     let _stream = accept(&listener);
     let mut queue = Queue::start(ipfix, WhenFull::Drop).unwrap();
-    // 80 MB: more than the kernel buffers of a connection.
+    // About 80 MB, which is more than the kernel buffers for a connection.
     let (counts, time) = push(&mut queue, 1_000);
     assert_eq!(counts.sent + counts.unsent, 1_000_000);
     assert!(counts.unsent > (1_000 - BATCHES_MAX as u64) * 1_000 / 2, "{counts:?}");
@@ -89,7 +88,7 @@ fn a_tcp_collector_that_never_reads_holds_nobody_for_long() {
     assert!(time < most, "{time:?}");
 }
 
-/// Takes one connection, and reads all of it.
+/// Accepts one connection, and reads all messages to its end.
 fn read(listener: &TcpListener) -> Reader {
     let mut stream = accept(listener);
     let mut reader = Reader::new();
@@ -99,7 +98,7 @@ fn read(listener: &TcpListener) -> Reader {
     reader
 }
 
-/// The next message of a stream.
+/// The next message of a stream; `None` at the end of the stream.
 pub fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut message = vec![0; 4];
     stream.read_exact(&mut message).ok()?;
@@ -118,7 +117,7 @@ fn a_tcp_collector_that_comes_back_is_sent_everything_it_must_know() {
     ipfix.tick().unwrap();
     drop(stream);
     drop(listener);
-    // Some go into the closed connection, the others nowhere.
+    // Some flows are written to the closed connection, and the others are not sent at all.
     let mut taken = 1;
     let start = Instant::now();
     while ipfix.counts().unsent < 10 {

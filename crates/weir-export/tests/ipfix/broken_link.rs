@@ -1,4 +1,4 @@
-//! Links that break under an export, in network namespaces of their own.
+//! Links that break during an export, in network namespaces of their own.
 
 use std::net::{TcpListener, UdpSocket};
 use std::thread::sleep;
@@ -13,13 +13,13 @@ use crate::decoder::{Reader, read_all};
 use crate::flows::{batches, flow};
 use crate::netns::{Netns, can_run};
 
-/// Hands one flow over, and lets it out.
+/// Hands over the flow with this number, and makes the export send it.
 fn send(ipfix: &mut Ipfix, number: u32) {
     ipfix.take(&batches(&[flow(number)])[0]).unwrap();
     ipfix.tick().unwrap();
 }
 
-/// Calls the export until its counts are so.
+/// Calls `tick` until `is_so` is true for the export's counts.
 fn wait_for(ipfix: &mut Ipfix, what: &str, is_so: impl Fn(Counts) -> bool) {
     let start = Instant::now();
     while !is_so(ipfix.counts()) {
@@ -41,12 +41,12 @@ fn root_a_template_that_could_not_be_sent_comes_before_its_flows() {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let target: Target = format!("ipfix://{}", socket.local_addr().unwrap()).parse().unwrap();
         let mut ipfix = Ipfix::open(&target, config()).unwrap();
-        // IPv4 and TCP.
+        // A flow of TCP over IPv4.
         send(&mut ipfix, 6);
         wait_for(&mut ipfix, "the first flow", |counts| counts.sent == 1);
-        // There is no way to it any more.
+        // Now the collector's address is unreachable.
         netns.ip("addr del 192.0.2.9/32 dev lo");
-        // IPv6: its template is another.
+        // An IPv6 flow, which needs another template.
         send(&mut ipfix, 2);
         wait_for(&mut ipfix, "a refusal", |counts| counts.unsent == 1);
         netns.ip("addr add 192.0.2.9/32 dev lo");
@@ -80,12 +80,12 @@ fn root_a_collector_that_vanishes_is_noticed_by_what_it_does_not_acknowledge() {
         let mut ipfix = Ipfix::open(&target, config).unwrap();
         send(&mut ipfix, 0);
         wait_for(&mut ipfix, "an acknowledged flow", |counts| counts.sent == 1);
-        // Nobody says that the connection is over. The system by itself would take a quarter of an hour.
+        // No FIN or RST arrives. With the default settings, TCP gives up after about 15 minutes.
         there.ip("link set veth0 down");
         send(&mut ipfix, 1);
         assert_eq!(ipfix.counts(), Counts { sent: 1, unsent: 0 });
         wait_for(&mut ipfix, "that it is away", |counts| counts.unsent == 1);
-        // Flows that come meanwhile cost no time, beyond that of tries to connect.
+        // A flow that comes meanwhile is counted as unsent when the attempt to connect again fails.
         send(&mut ipfix, 2);
         wait_for(&mut ipfix, "a connection that is not taken", |counts| counts.unsent == 2);
         there.ip("link set veth0 up");

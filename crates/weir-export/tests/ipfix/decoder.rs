@@ -1,4 +1,4 @@
-//! Fields that `netflow_parser` reads.
+//! Exported messages, as the crate `netflow_parser` decodes them.
 
 use std::collections::HashMap;
 use std::net::UdpSocket;
@@ -22,7 +22,7 @@ use crate::{export_to, udp_socket};
 const REVERSE: u32 = 29305;
 const NTP_EPOCH_S: u64 = 2_208_988_800;
 
-/// Records that a collector has read.
+/// A collector's decoder, and the records that it has read.
 pub struct Reader {
     parser: NetflowParser,
     numbers: HashMap<IpfixField, (u16, bool)>,
@@ -30,9 +30,9 @@ pub struct Reader {
     pub sequence: Option<u32>,
     pub templates: usize,
     pub flows: Vec<FlowRecord>,
-    /// Number, name and description of interfaces.
+    /// Number, name and description of each interface.
     pub interfaces: Vec<(u64, String, String)>,
-    /// Flows exported and not sent.
+    /// From each record of statistics, the number of flows that were exported, and of those that were not sent.
     pub statistics: Vec<(u64, u64)>,
 }
 
@@ -182,7 +182,8 @@ impl Value {
     }
 }
 
-/// Of a time in milliseconds, which say the era of NTP, and the same in NTP's format.
+/// Nanoseconds since the Unix epoch. `ms` is the same time in milliseconds, `ntp` in NTP's format, which omits the NTP
+/// era: it follows from `ms`.
 fn time_ns(ms: u64, ntp: u64) -> u64 {
     let (seconds, parts) = (ntp >> 32, ntp & 0xffff_ffff);
     assert_eq!(seconds, (ms / 1000 + NTP_EPOCH_S) & 0xffff_ffff);
@@ -191,7 +192,8 @@ fn time_ns(ms: u64, ntp: u64) -> u64 {
     ms / 1000 * 1_000_000_000 + nanos
 }
 
-/// Reads datagrams until the last statistics say that so many flows were exported; none is longer than `bytes_max`.
+/// Reads datagrams until the statistics report that `flows` flows were exported. Checks that no datagram is longer than
+/// `bytes_max`.
 pub fn read_all(socket: &UdpSocket, reader: &mut Reader, flows: usize, bytes_max: usize) {
     let mut buffer = vec![0; 65_536];
     while reader.statistics.last().is_none_or(|(exported, _)| *exported < flows as u64) {
@@ -279,7 +281,8 @@ fn templates_are_sent_again_after_so_many_messages_and_so_long() {
         ipfix.finish().unwrap();
         let mut reader = Reader::new();
         read_all(&socket, &mut reader, 4, 1400);
-        // Templates of one kind of flow, and of two options. Templates are a message, too.
+        // Each time three templates: one for flows of this kind, and two for options. They are in a message of
+        // their own, which counts for `refresh_messages`.
         assert_eq!((reader.templates, reader.flows.len()), (4 * 3, 4));
     }
 }
@@ -292,7 +295,7 @@ fn a_paced_export_takes_its_time() {
     let start = std::time::Instant::now();
     take(&mut ipfix, &flows(500));
     ipfix.finish().unwrap();
-    // The first message and the last one do not wait: 20 flows each.
+    // 500 flows take 500 ms at this rate, but the first and the last message, with about 20 flows each, do not wait.
     assert!(start.elapsed() >= Duration::from_millis(450), "{:?}", start.elapsed());
     let mut reader = Reader::new();
     read_all(&socket, &mut reader, 500, 1400);

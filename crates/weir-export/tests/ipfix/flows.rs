@@ -49,7 +49,7 @@ pub fn flow(n: u32) -> FlowRecord {
     }
 }
 
-/// The records as batches, of an interface with an owner and of one without.
+/// The records as batches. Their origins are those of [`origins`].
 pub fn batches(records: &[FlowRecord]) -> Vec<Arc<Batch>> {
     let origins = Arc::new(origins());
     let batch = |records: &[FlowRecord]| {
@@ -66,7 +66,7 @@ pub fn origins() -> Vec<Origin> {
     ]
 }
 
-/// Any record.
+/// Any record. If `biflow` is false, its counts of the reverse direction are zero.
 pub fn any_flow(biflow: bool) -> impl Strategy<Value = FlowRecord> {
     let addresses = prop_oneof![
         any::<([u8; 4], [u8; 4])>()

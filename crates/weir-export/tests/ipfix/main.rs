@@ -1,6 +1,6 @@
-//! Flows exported as IPFIX, as others read them: the decoder `netflow_parser`, nfdump's collector over UDP, and the
-//! Python library `ipfix` over TCP. A test whose tool is not installed says so on stderr and in the file that
-//! `WEIR_SKIP_LOG` names.
+//! Flows exported as IPFIX and read by other implementations: the decoder `netflow_parser`, nfdump's collector over
+//! UDP, and the Python library `ipfix` over TCP. A test whose tool is not installed is skipped, and says so on stderr
+//! and in the file that `WEIR_SKIP_LOG` names.
 
 mod away;
 mod broken_link;
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use weir_export::ipfix::{Config, Ipfix, Target};
 
-/// Longer than anything here takes on a loaded machine.
+/// Deadline: longer than any step of these tests takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says that `test` did not run, and why.
+/// Reports that `test` did not run, and why.
 fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}");
     eprintln!("{line}");
@@ -39,7 +39,7 @@ fn udp_socket() -> UdpSocket {
     socket
 }
 
-/// The next connection, whose reads do not wait for ever.
+/// Accepts the next connection. Sets a time limit for reads from it.
 fn accept(listener: &TcpListener) -> TcpStream {
     let start = Instant::now();
     listener.set_nonblocking(true).unwrap();

@@ -1,4 +1,4 @@
-//! Network namespaces of a test's own.
+//! Network namespaces for tests.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -7,11 +7,11 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace with loopback, which goes with this.
+/// A network namespace whose loopback device is up. It is deleted when this value is dropped.
 pub struct Netns(pub String);
 
 impl Netns {
-    /// `name` is of this test only.
+    /// Creates a namespace. `name` must differ from the names that other tests use.
     pub fn new(name: &str) -> Netns {
         let netns = Netns(format!("weir-export-{name}-{}", std::process::id()));
         ip(&format!("netns add {}", netns.0));
@@ -19,12 +19,12 @@ impl Netns {
         netns
     }
 
-    /// Runs `ip` within it.
+    /// Runs `ip` in the namespace.
     pub fn ip(&self, line: &str) {
         ip(&format!("-n {} {line}", self.0));
     }
 
-    /// Result of `act`, on a thread that is within it.
+    /// Runs `act` on a thread in the namespace, and returns its result.
     pub fn within<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let act = || {
             let file = File::open(format!("/run/netns/{}", self.0)).unwrap();
@@ -45,7 +45,7 @@ fn ip(line: &str) {
     assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "{line}");
 }
 
-/// Whether the test can run; if not, it says so.
+/// Whether the test can run. If not, reports that it is skipped.
 pub fn can_run(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

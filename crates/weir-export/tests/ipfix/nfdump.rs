@@ -1,4 +1,4 @@
-//! nfdump's collector, as Debian has it.
+//! Exported flows, as nfdump's collector reads them (Debian package nfdump).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +17,14 @@ use weir_frame::headers::Addresses;
 use crate::flows::{batches, flows};
 use crate::{PATIENCE, export_to, skip, udp_socket};
 
-/// A collector at work. It is ended by what ends it well, and killed where a test fails.
+/// A running collector. [`finish`](Collector::finish) ends it properly; if a test fails before, it is killed.
 struct Collector {
     child: Child,
     port: u16,
 }
 
 impl Collector {
-    /// `None`, said aloud, if it is not installed.
+    /// Starts a collector. If it is not installed, reports the test as skipped and returns `None`.
     fn start(test: &str, dir: &Path) -> Option<Collector> {
         let port = udp_socket().local_addr().unwrap().port();
         let mut command = Command::new("nfcapd");
@@ -43,7 +43,7 @@ impl Collector {
         Some(collector)
     }
 
-    /// Waits for its socket to be like that: bytes that it has not read, and datagrams that found no room.
+    /// Waits until `is_so` is true for the result of [`socket`].
     fn wait_for(&self, is_so: impl Fn(Option<(u64, u64)>) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so(socket(self.port)) {
@@ -52,7 +52,7 @@ impl Collector {
         }
     }
 
-    /// Ends it; returns its own counts.
+    /// Ends the collector after it has read everything. Returns its output, which has its counts.
     fn finish(mut self) -> String {
         self.wait_for(|socket| socket.is_some_and(|(unread_bytes, _)| unread_bytes == 0));
         let (_, drops) = socket(self.port).unwrap();
@@ -73,7 +73,8 @@ impl Drop for Collector {
     }
 }
 
-/// Bytes that wait at the UDP socket of this port, and datagrams that were dropped there.
+/// For the UDP socket at this port, the unread bytes in its buffer, and the number of datagrams that were dropped
+/// because the buffer was full. `None` if there is no such socket.
 fn socket(port: u16) -> Option<(u64, u64)> {
     let table = fs::File::open("/proc/net/udp").unwrap();
     let address = format!("0100007F:{port:04X}");
@@ -85,16 +86,16 @@ fn socket(port: u16) -> Option<(u64, u64)> {
     })
 }
 
-/// By addresses, ports and protocol.
+/// Source and destination address, source and destination port, and protocol of a flow.
 type Key = (String, String, u64, u64, u64);
 
-/// All that nfdump shows of a flow, as text.
+/// For each flow in the collector's files, the values that nfdump prints, as text.
 fn read(dir: &Path) -> BTreeMap<Key, Vec<String>> {
     let mut command = Command::new("nfdump");
     command.arg("-R").arg(dir).args(["-o", "json"]).env("TZ", "UTC");
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // A summary follows.
+    // The list of records is the first value of the output; a summary follows it.
     let mut values = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
     let records: Vec<Value> = values.next().unwrap().unwrap();
     let number = |record: &Value, name: &str| record[name].as_u64().unwrap_or(0);
@@ -113,7 +114,7 @@ fn read(dir: &Path) -> BTreeMap<Key, Vec<String>> {
             ["in_packets", "in_bytes", "out_packets", "out_bytes", "icmp_type", "icmp_code"];
         let mut shown: Vec<_> = names.map(|name| number(record, name).to_string()).into();
         shown.extend(["input_snmp", "src_vlan"].map(|name| number(record, name).to_string()));
-        // Of ICMP, it shows no flags.
+        // nfdump prints no TCP flags for ICMP.
         let texts = ["first", "last", "tcp_flags"];
         shown.extend(texts.map(|name| record[name].as_str().unwrap_or("........").to_owned()));
         (key, shown)
@@ -123,7 +124,7 @@ fn read(dir: &Path) -> BTreeMap<Key, Vec<String>> {
     flows
 }
 
-/// The line of nfdump for a flow.
+/// The key and the values that nfdump should print for this flow.
 fn wanted(record: &FlowRecord) -> (Key, Vec<String>) {
     let FlowRecord { key, forward, reverse, .. } = record;
     let (src, dst) = match key.addresses {
@@ -151,7 +152,7 @@ fn wanted(record: &FlowRecord) -> (Key, Vec<String>) {
     ((src, dst, src_port, dst_port, key.protocol.into()), shown)
 }
 
-/// `2023-11-14T22:13:20.123`; all flows here begin that hour.
+/// A time in nfdump's form, such as `2023-11-14T22:13:20.123`. All flows of these tests begin and end in that hour.
 fn time(ns: u64) -> String {
     let ms = ns / 1_000_000;
     let (minute, second) = (ms / 60_000 % 60, ms / 1000 % 60);
@@ -178,7 +179,7 @@ fn exported_and_read(test: &str, config: Config, records: &[FlowRecord]) {
 
 #[test]
 fn nfdump_reads_every_flow() {
-    // Not paced, it sends faster than the collector reads.
+    // Without a rate limit, the export would send faster than the collector reads.
     let pace = std::num::NonZeroU32::new(50_000);
     for options in [true, false] {
         let config = Config { pace, options, ..Config::default() };

@@ -1,4 +1,4 @@
-//! Records that the Python library `ipfix` reads from a connection.
+//! Exported flows, as the Python library `ipfix` reads them from a connection.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};
@@ -29,7 +29,7 @@ for count, record in enumerate(reader.namedict_iterator()):
     print(json.dumps(record, default=str))
 ";
 
-/// Debian's Python, whose package python3-ipfix is.
+/// Debian's Python, for which the package python3-ipfix installs the library.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn has_library(test: &str) -> bool {
@@ -42,10 +42,11 @@ fn has_library(test: &str) -> bool {
     is_there
 }
 
-/// Takes one connection, reads it to its end, and gives it to the library; returns the records that it read.
+/// Accepts one connection, reads it to its end, and passes the bytes to the library. Returns the records that the
+/// library read.
 fn collect(listener: &TcpListener) -> Vec<Value> {
     let mut stream = accept(listener);
-    // Collectors have nothing to say, and some close this direction at once: that ends no export.
+    // Collectors send nothing, and some shut down their sending direction at once. The export must continue.
     stream.shutdown(Shutdown::Write).unwrap();
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut stream, &mut bytes).unwrap();
@@ -91,7 +92,7 @@ fn check(record: &FlowRecord, read: &Value) {
     for (name, ns) in
         [("flowStartNanoseconds", record.first_ns), ("flowEndNanoseconds", record.last_ns)]
     {
-        // Python's clock has microseconds.
+        // Python's times have a resolution of microseconds.
         let time = read[name].as_str().unwrap();
         let micros: u64 = time.split(['.', '+']).nth(1).unwrap().parse().unwrap();
         assert!(micros.abs_diff(of_second(ns)) <= 1, "{name}: {time}, {ns}");
@@ -106,7 +107,7 @@ fn a_python_library_reads_every_flow_of_each_connection() {
     }
     let listener = tcp_socket();
     let port = listener.local_addr().unwrap().port();
-    // More than one message: a message has 64 KiB.
+    // More flows than fit into one message, which has at most 64 KiB.
     let reverse = Totals { packets: 3, bytes: 300, tcp_flags: 0x10 };
     let records: Vec<_> =
         flows(2_000).into_iter().map(|record| FlowRecord { reverse, ..record }).collect();

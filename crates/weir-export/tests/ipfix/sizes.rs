@@ -1,4 +1,4 @@
-//! Messages where they are full: the last record that has room, and the first that has not.
+//! Full messages: the last record that fits into a message, and the first that does not.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,16 +13,17 @@ use crate::decoder::{Reader, read_all};
 use crate::flows::{batches, flow};
 use crate::{accept, export_to, tcp_socket, udp_socket};
 
-/// Bytes of a message over TCP at most, and of the part before the records of its only set.
+/// Largest size of a message over TCP, and size of the headers of a message with one set: 16 bytes for the message, 4
+/// for the set.
 const BYTES_MAX: usize = 65_535;
 const HEADERS: usize = 16 + 4;
 
-/// Flows of one template.
+/// Different flows of one template, so that all records have the same size.
 fn alike(count: usize) -> Vec<FlowRecord> {
     (0..count).map(|n| FlowRecord { first_ns: flow(6).first_ns + n as u64, ..flow(6) }).collect()
 }
 
-/// Exports them over TCP; returns the records that were read, and the bytes of each message that
+/// Exports the batches over TCP. Returns the records that were read, and the size in bytes of each message that
 /// has flows.
 fn over_tcp(batches: &[Arc<Batch>]) -> (Reader, Vec<usize>) {
     let listener = tcp_socket();
@@ -32,7 +33,7 @@ fn over_tcp(batches: &[Arc<Batch>]) -> (Reader, Vec<usize>) {
         let (mut reader, mut sizes) = (Reader::new(), Vec::new());
         while let Some(message) = message(&mut stream) {
             let before = reader.flows.len();
-            // Fails where a message is longer than its length says, which has 16 bits.
+            // Fails if a message is longer than its header's 16-bit length field can tell.
             reader.read(&message);
             sizes.extend((reader.flows.len() > before).then_some(message.len()));
         }
@@ -46,7 +47,7 @@ fn over_tcp(batches: &[Arc<Batch>]) -> (Reader, Vec<usize>) {
     reading.join().unwrap()
 }
 
-/// The bytes of each message that has flows.
+/// Exports the flows over TCP. Returns the size in bytes of each message that has flows.
 fn sizes(records: &[FlowRecord]) -> Vec<usize> {
     let (reader, sizes) = over_tcp(&batches(records));
     assert!(reader.flows == records, "{} of {} flows", reader.flows.len(), records.len());
@@ -67,7 +68,7 @@ fn a_message_over_tcp_is_filled_to_its_last_record_and_no_further() {
     assert_eq!(sizes(&alike(2 * full + 512)), [bytes(full), bytes(full), bytes(512)]);
 }
 
-/// A flow, with names of so many interfaces.
+/// A batch with one flow, and with `count` interfaces of this name.
 fn with_names(count: usize, name: &str) -> Arc<Batch> {
     let origin = |_| Origin { interface: name.to_owned(), owner: None };
     Arc::new(Batch { records: alike(1), origins: Arc::new((0..count).map(origin).collect()) })
@@ -90,7 +91,7 @@ fn names_of_many_interfaces_are_not_told_at_once_over_udp() {
     ipfix.take(&with_names(count, &longest)).unwrap();
     ipfix.finish().unwrap();
     let took = start.elapsed();
-    // The last message goes once those before it have had their time, but for the credit.
+    // The rate limit delays the last message by the time that all names take, except for the credit.
     let names = Duration::from_secs(count as u64 * 2 * 254) / NOTES_PACE_BYTES;
     assert!(took > names - 2 * PACE_CREDIT_MAX, "{took:?} for what takes {names:?}");
 }
@@ -102,7 +103,7 @@ fn names_of_many_interfaces_are_told_in_messages_that_are_never_too_long() {
     {
         let socket = udp_socket();
         let mut ipfix = export_to("ipfix", socket.local_addr().unwrap().port(), config());
-        // Few enough messages for the socket's buffer.
+        // These are few enough messages for the socket's buffer.
         ipfix.take(&with_names(count, name)).unwrap();
         ipfix.finish().unwrap();
         let mut reader = Reader::new();

@@ -18,7 +18,7 @@ fn root_a_slow_link_costs_flows_and_no_time() {
         return;
     }
     let netns = Netns::new("slow");
-    // 10 KB a second, where all of it would take a quarter of an hour.
+    // 10 kB a second. All flows are about 15 MB and would take more than 25 minutes.
     let slow = "tc qdisc add dev lo root tbf rate 80kbit burst 3000 limit 100m";
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &netns.0]).args(slow.split(' '));

@@ -9,7 +9,7 @@ fn entry(text: &str) -> Entry {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// `tcp 10.0.0.1:80 10.0.0.2:4711`, from the first end to the second.
+/// The key of a flow such as `tcp 10.0.0.1:80 10.0.0.2:4711`, in the direction from the first end to the second.
 fn key(text: &str) -> FlowKey {
     let Entry::Flow(flow) = entry(text) else { panic!("'{text}' is no flow") };
     flow.key()
@@ -221,7 +221,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// The rule of the documentation, applied to one entry.
+/// The documented rule for when an entry blocks frames with this key, for one entry.
 fn blocks(entry: &Entry, key: &FlowKey) -> bool {
     let (src, dst) = ends(key.addresses);
     match *entry {
@@ -243,7 +243,7 @@ proptest! {
     ) {
         let (mut list, mut naive) = (BlockList::default(), Vec::new());
         for (entry, add) in changes {
-            // A third of the new entries goes again.
+            // Half of the changes first remove an entry that was added before.
             let gone = naive.get(naive.len() / 3).copied();
             if let (false, Some(gone)) = (add, gone) {
                 naive.retain(|entry| *entry != gone);
@@ -259,7 +259,7 @@ proptest! {
             let expected = naive.iter().any(|entry| blocks(entry, &key));
             prop_assert_eq!(list.contains(&key), expected, "{} by {:?}", key, naive);
         }
-        // A new list with the same entries must have the same bits.
+        // A new list with the same entries must have the same bits in its front.
         let mut fresh = BlockList::default();
         for entry in &naive {
             fresh.add(*entry).expect("few");

@@ -1,6 +1,6 @@
 use super::*;
 
-/// An instruction with eBPF's register numbers.
+/// An eBPF instruction; `dst` and `src` are eBPF's register numbers.
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> EbpfInsn {
     u64::from(code)
         | u64::from(src << 4 | dst) << 8
@@ -107,15 +107,15 @@ fn what_the_converter_does_not_make_is_refused() {
         insn(0x85, 0, 0, 0, 1),     // a call
         insn(0x63, 10, 7, -132, 0), // below the red zone
         insn(0x63, 10, 7, 0, 0),    // above the stack
-        insn(0x61, 7, 10, -3, 0),   // half above
-        insn(0x73, 9, 7, 0, 0),     // into the frame
-        insn(0xbf, 3, 7, 0, 0),     // r3
-        insn(0xbf, 11, 7, 0, 0),    // no register
+        insn(0x61, 7, 10, -3, 0),   // half above the stack
+        insn(0x73, 9, 7, 0, 0),     // a store into the frame
+        insn(0xbf, 3, 7, 0, 0),     // r3, which is not used in user space
+        insn(0xbf, 11, 7, 0, 0),    // there is no register 11
         insn(0x05, 0, 0, 100, 0),   // a jump out of the code
         insn(0x34, 7, 0, 0, 0),     // division by zero
-        insn(0x3c, 0, 8, 0, 0),     // where divisions work
-        insn(0xdc, 7, 0, 0, 64),    // eight bytes
-        insn(0x18, 7, 0, 0, 0),     // of two halves
+        insn(0x3c, 0, 8, 0, 0),     // division of r0, the scratch register of divisions
+        insn(0xdc, 7, 0, 0, 64),    // byte swap of eight bytes
+        insn(0x18, 7, 0, 0, 0),     // a load of 64 bits, which has two halves
     ];
     for case in cases {
         assert_eq!(compile(&[case, EXIT]), None, "{case:#x}");

@@ -1,5 +1,5 @@
-//! Compares the BPF writer with the Rust writer byte for byte, by the kernel's test runs of programs; tests
-//! changes of feeds and wake-ups.
+//! Compares the rings of the BPF writer and the Rust writer byte for byte, in test runs of the BPF programs
+//! (`BPF_PROG_TEST_RUN`). Tests changes of feeds, and wake-ups.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -79,7 +79,7 @@ fn frame(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sizes around every limit in the writers, then pseudo-random ones.
+/// Frame sizes around every limit in the writers, then pseudo-random sizes.
 fn sizes(min: usize, max: usize) -> impl Iterator<Item = usize> {
     let borders = [14, 15, 16, 17, 60, 61, 62, 63, 64, 127, 128, 129, 135, 136, 137, 1514];
     let classes = [2047, 2048, 2049, 10_239, 10_240, 10_241];
@@ -110,7 +110,7 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
     let mut reader = Reader::new(&bpf.rings()[0], Start::Oldest).unwrap();
     let (mut batch, mut frames) = (Batch::new(), 0);
     let before_ns = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    // The kernel makes no skb from a header without a payload.
+    // A test run at TC refuses a frame that is an Ethernet header without a payload.
     let size_min = if hook == Hook::Tc { 15 } else { 14 };
     for (number, size) in sizes(size_min, size_max).enumerate() {
         let frame = frame(number as u64, size);
@@ -187,7 +187,7 @@ fn root_xdp_with_frags_and_rust_writers_make_the_same_bytes() {
     }
 }
 
-/// Super-frames reach the generic hook whole, but an XDP program can read only 65,535 bytes of a frame.
+/// The generic XDP hook gets super-frames whole, but an XDP program can read only 65,535 bytes of a frame.
 #[test]
 fn root_what_xdp_cannot_read_of_a_long_frame_is_cut() {
     if !root("root_what_xdp_cannot_read_of_a_long_frame_is_cut") {
@@ -270,13 +270,14 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     assert_eq!((record.frame, record.meta.flags), (&frame(7, 100)[..64], Some(Flags::OUTBOUND)));
 }
 
-/// The program at egress.
+/// The program for the egress side.
 fn egress(bpf: &Bpf) -> std::os::fd::OwnedFd {
     let state = bpf.serving.shared.state();
     state.programs.at.program(Some(Side::Egress)).try_clone().unwrap()
 }
 
-/// A consumer's wake page with a line for each ring, its channel, and the waker.
+/// A consumer's wake page with a line for each ring, the consumer's end of the channel, and the waker for the
+/// writer.
 fn wake_page() -> (Mapping, std::os::unix::net::UnixStream, Waker) {
     use rustix::fs::{MemfdFlags, SealFlags};
     let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
@@ -318,14 +319,14 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
                 run_times(sent.as_fd(), &frame(7, 60), 10_000);
             }
         });
-        // Sends a message as soon as the last one was taken.
+        // Sends a message as soon as the owner has read the previous one.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 page.words()[0].store(ring.frames_written() + 1, Ordering::Relaxed);
                 let mut untaken = [PollFd::new(&channels, PollFlags::IN)];
                 let none = rustix::event::Timespec::default();
                 if rustix::event::poll(&mut untaken, Some(&none)).unwrap() == 0 {
-                    // The owner answers any message.
+                    // The owner answers every message, whatever its contents.
                     let _ = (&waker).write(&[0]);
                     messages.fetch_add(1, Ordering::Relaxed);
                 }
@@ -333,7 +334,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         });
         let (begin, before) = (Instant::now(), bpf.serving.turns);
         let mut calls = 0;
-        // On a busy machine the other thread may start late.
+        // On a busy machine, the thread that sends messages may start late.
         let has_come = || messages.load(Ordering::Relaxed) > 1;
         while calls < 20 || !has_come() && begin.elapsed() < Duration::from_secs(30) {
             bpf.pump(Duration::from_millis(5)).unwrap();
@@ -343,7 +344,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         over.store(true, Ordering::Relaxed);
         let gaps = took.as_nanos() / TURN_MIN.as_nanos();
         let turns = u128::from(bpf.serving.turns - before);
-        // Each call of pump begins a turn at once.
+        // Each call of `pump` begins with a turn, in addition to those that the time allows.
         assert!(turns <= gaps + calls, "{turns} turns in the time of {gaps}");
         assert!(has_come(), "no message was taken");
         let mut rings = 0;
@@ -397,7 +398,7 @@ fn root_rings_are_put_all_or_none() {
     let own = memory_of_rings(&setup);
     state.programs.put_rings(place * cpus, &own).unwrap();
     state.programs.forget_rings(place * cpus..(place + 1) * cpus).unwrap();
-    // The kernel refuses a ring of another size than that with which the programs were verified.
+    // The kernel refuses a ring whose size differs from that of the rings with which the programs were verified.
     let larger = Setup { ring_bytes: 2 * setup.ring_bytes, ..setup };
     let mut mixed = own;
     *mixed.last_mut().unwrap() = memory_of_rings(&larger).remove(0);
@@ -418,7 +419,7 @@ fn root_the_rings_of_a_feed_that_cannot_join_are_freed() {
     let source = source.unwrap();
     assert_eq!(source.control().interfaces(FeedSlot::first()).unwrap().len(), 1, "lo");
     let mut feed = setup.feeds[0].clone();
-    // The header has space for the description of the pattern, but not for that of an interface.
+    // The ring's header has space for this description once, as that of the pattern, but not again for an interface.
     feed.interface.description = Some("long".repeat(10_000));
     let error = source.control().add(feed).map(drop).unwrap_err();
     let shared = &source.serving.shared;
@@ -456,7 +457,7 @@ fn root_without_rights_a_change_says_which_are_missing() {
         };
         scope.spawn(without).join().unwrap();
     });
-    // With capabilities it succeeds.
+    // On this thread, which has the capabilities, the change succeeds.
     assert_eq!(control.add(Feed::default()).unwrap().location, FilterLocation::Hook);
 }
 
@@ -525,14 +526,14 @@ fn root_a_feed_that_moves_loses_no_frame_though_the_programs_cannot_be_waited_fo
     assert_eq!((before.offered, before.captured), (10, 10));
     assert!(!former[0].is_closed(), "programs may be writing there");
     send(20);
-    // Another feed gets another place, and the memory of the left place is freed.
+    // Another feed gets another place, and the memory of the place that the moved feed has left is freed.
     let joined = control.add(Feed { snaplen: 64, ..Feed::default() }).unwrap();
     assert!(former.iter().all(|ring| ring.is_closed()));
     send(30);
     assert_eq!(former[0].frames_written(), 10);
     assert_eq!(moved.rings[0].frames_written(), 50);
     assert_eq!(joined.rings[0].frames_written(), 30);
-    // A feed that cannot be removed stays, and keeps its place.
+    // If `remove` fails, the feed stays and keeps its place.
     rcu::REFUSED.set(true);
     control.remove(joined.slot).map(drop).unwrap_err();
     rcu::REFUSED.set(false);
@@ -610,13 +611,13 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
     bpf.control().attach(FeedSlot::first(), waker, 0).unwrap();
     let sent = egress(&bpf);
     let over = AtomicBool::new(false);
-    // Reached only if a wake-up was missed, or the owner has ended.
+    // Exceeded only if a wake-up was missed, or the owner has ended.
     let limit = Duration::from_secs(20);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                // Longer than a confirmation may take: the consumer's messages tell the owner about
-                // thresholds.
+                // Longer than the consumer waits for a confirmation: the owner must react to the consumer's
+                // messages about thresholds, not to its own time-out.
                 bpf.serving.answer(Duration::from_secs(3), None).unwrap();
             }
         });
@@ -630,13 +631,13 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
                 assert_eq!(woken, Woken::Frames);
                 while readers[0].poll(&mut batch).unwrap() != Poll::Empty {}
             }
-            // The number of context switches shows whether the consumer polls by a timer.
+            // A consumer that polled by a timer would have many context switches.
             let before = switches_of_this_thread();
             let woken = sleeper.sleep(&readers, 1, Duration::from_secs(3)).unwrap();
             (woken, switches_of_this_thread() - before)
         });
         pin_to_cpu_0();
-        // Some frames before the confirmation, some during the wait for it, some long after.
+        // Some frames come before the confirmation, some while the consumer waits for it, some long after.
         for number in 0..120u64 {
             let begin = Instant::now();
             while rings[0].frames_written() < number {
@@ -678,7 +679,7 @@ fn root_a_consumer_that_waits_for_quarters_is_woken_when_one_was_filled() {
         }
     };
     std::thread::scope(|scope| {
-        // The owner goes on until it is woken, and it is, however this ends.
+        // The owner runs until it is woken. `_waking` wakes it even if this test panics.
         scope.spawn(|| while bpf.serving.answer(long, None).unwrap() != TurnEnd::Interrupted {});
         let _waking = Waking(&*control);
         let begin = Instant::now();
@@ -687,7 +688,7 @@ fn root_a_consumer_that_waits_for_quarters_is_woken_when_one_was_filled() {
             std::thread::sleep(Duration::from_millis(1));
         }
         fill_to(1);
-        // The first quarter has begun: it may have woken.
+        // The first quarter has begun, which may have caused a wake-up.
         while wait(short) != Some(Woken::Limit) {}
         fill_to(quarter);
         assert_eq!(wait(short), Some(Woken::Limit), "it is not full yet");
@@ -699,7 +700,7 @@ fn root_a_consumer_that_waits_for_quarters_is_woken_when_one_was_filled() {
     });
 }
 
-/// Wakes a source when it is dropped.
+/// Wakes the source when this value is dropped.
 struct Waking<'a>(&'a dyn FeedControl);
 
 impl Drop for Waking<'_> {
@@ -716,8 +717,8 @@ fn root_a_channel_that_its_consumer_holds_on_to_does_not_keep_the_owner_awake() 
     use std::io::Write;
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let control = bpf.control();
-    // One consumer hangs up while it holds a duplicate of the writer's end, and one sends after it was
-    // detached.
+    // The first consumer hangs up while it holds a duplicate of the writer's end of its channel. The second one
+    // sends a message after it was detached.
     let (_page, hangs_up, waker) = wake_page();
     let _copy = waker.as_fd().try_clone_to_owned().unwrap();
     control.attach(FeedSlot::first(), waker, 0).unwrap();
@@ -744,10 +745,10 @@ fn root_a_source_that_waits_is_woken_once_for_each_call() {
         (bpf.control(), Duration::from_secs(20), Duration::from_millis(100));
     assert!(bpf.can_be_woken());
     let begin = Instant::now();
-    // Before the turn.
+    // Woken before the turn.
     control.wake();
     assert!(bpf.serving.answer(limit, None).unwrap() == TurnEnd::Interrupted);
-    // During it.
+    // Woken during the turn.
     let woken = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(pause);

@@ -1,5 +1,5 @@
-//! Tests on DPDK's own rings (`net_ring`), with frames that no driver available here produces, and on
-//! generated frames (`net_null`). They need no privileges.
+//! Tests with two drivers of DPDK that need neither a NIC nor privileges: `net_ring`, which receives frames from a
+//! DPDK ring, also in forms that no other driver here produces; and `net_null`, which generates frames.
 
 use std::ffi::CStr;
 
@@ -27,8 +27,8 @@ fn open(device: &str, snaplen: u32, options: DpdkOptions) -> Result<Dpdk, Captur
     Dpdk::open(&Device::new(device).expect("a device"), setup(snaplen), options)
 }
 
-/// Sends frames through a DPDK ring: puts `made` into queue 0 of `net_ringN`, and returns the frames that a
-/// reader gets, with the ledger.
+/// Sends frames through a DPDK ring: puts `made` into queue 0 of `net_ringN`, where N is `number`. Returns the
+/// frames that a reader of Weir's ring gets, and the ledger.
 fn through(number: u32, snaplen: u32, made: &[Made<'_>]) -> (Vec<(Meta, Vec<u8>)>, Ledger) {
     let options = DpdkOptions { queues: Queues::Range(0, 1), ..DpdkOptions::default() };
     let mut source = open(&format!("net_ring{number}"), snaplen, options).expect("it opens");
@@ -58,7 +58,7 @@ fn frame(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at ^ at >> 8) as u8).collect()
 }
 
-/// The frame with tags after its addresses, as on the wire.
+/// The frame with VLAN tags after its addresses, as on the wire.
 fn with(frame: &[u8], tags: &[u8]) -> Vec<u8> {
     [&frame[..12], tags, &frame[12..]].concat()
 }
@@ -198,7 +198,7 @@ fn what_a_port_counts_after_the_end_is_not_of_the_run() {
     let (port, mut receivers) = Rx::all(port, 1);
     source.stage = Stage::Running(Arc::clone(&port));
     let ended = source.finish().expect("it stops");
-    // Frames still come, as on a NIC whose link stays up.
+    // The port still receives frames, like a NIC whose link stays up.
     assert!(receivers[0].burst().len() > 0);
     assert!(port.counts().expect("its statistics").packets > 0);
     assert_eq!(source.ledger().expect("a ledger"), ended);

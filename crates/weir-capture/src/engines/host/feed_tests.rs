@@ -19,7 +19,7 @@ use super::control::HostControl;
 use crate::feed::Feed;
 use crate::feed::control::{FeedControl, FeedSlot};
 
-/// A daemon with one ring, whose ledger has these numbers of captured and filtered frames.
+/// A daemon with one ring. Its ledger has the numbers of captured and filtered frames in `told`.
 #[derive(Clone)]
 struct Daemon {
     ring: Ring<Mapping>,
@@ -109,7 +109,7 @@ fn push(writer: &mut Writer<Mapping>, frames: usize) {
     writer.publish();
 }
 
-/// Makes the ring's memory read as that of an unplugged device.
+/// Fills the ring's memory with zeros: a mapping of an unplugged device reads like this.
 fn take_away(ring: &Ring<Mapping>) {
     ring.memory().words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
 }
@@ -123,8 +123,8 @@ fn end(setup: &Setup) -> (u64, Option<Vec<u64>>) {
     (ledger.captured, setup.control.ends(setup.slot))
 }
 
-/// A sleeping reader reports by its threshold how far it has read; [`Sleeper::note_position`] does so for
-/// one that is awake.
+/// Attaches a consumer, reads `frames` frames, and reports the position with [`Sleeper::note_position`], as a
+/// reader does that is awake.
 fn read(setup: &Setup, sleeper: &Sleeper, frames: u64) {
     let waker = sleeper.waker().unwrap();
     setup.control.attach(setup.slot, waker, 1).unwrap();

@@ -7,7 +7,7 @@ use super::*;
 const PORT: u32 = 77;
 const UP: u32 = libc::IFF_UP as u32;
 
-/// A message about a link, in the kernel's format.
+/// A netlink message about a link, in the kernel's format.
 fn message(kind: u16, link: &Link, number: u32, port: u32) -> Vec<u8> {
     let mut message = vec![0u8; HEADER_BYTES + IFINFO_BYTES];
     message[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -96,8 +96,8 @@ fn a_notification_counts_more_than_a_dump_that_was_made_before() {
     let dumped = |link: &Link| message(libc::RTM_NEWLINK, link, number, PORT);
     take(&mut links, &message(libc::RTM_DELLINK, &link(2, "gone", UP), 0, 0));
     take(&mut links, &message(libc::RTM_NEWLINK, &link(3, "new", UP), 0, 0));
-    // A notification has the port and the sequence number of the process that changed a link. One of them
-    // may equal ours by chance, but not both.
+    // A notification has the port and the sequence number of the request that changed the link. One of the two
+    // may equal that of our dump by chance, but not both.
     take(&mut links, &message(libc::RTM_NEWLINK, &link(4, "four", UP), number, PORT + 1));
     take(&mut links, &dumped(&link(2, "gone", UP)));
     take(&mut links, &dumped(&link(3, "new", 0)));
@@ -124,7 +124,7 @@ fn a_dump_that_fails_takes_nothing_away_and_is_made_again() {
     let number = links.begin_dump();
     let mut end = done(number);
     end[16..20].copy_from_slice(&(-libc::ENOMEM).to_ne_bytes());
-    // Events in the same datagram are not lost, whether before or after the failure.
+    // Events in the same datagram are not lost, whether they are before or after the failure.
     let before = message(libc::RTM_NEWLINK, &link(2, "before", UP), 0, 0);
     let behind = message(libc::RTM_NEWLINK, &link(3, "behind", UP), 0, 0);
     let mut events = Vec::new();
@@ -135,14 +135,14 @@ fn a_dump_that_fails_takes_nothing_away_and_is_made_again() {
     assert!(links.wants_dump() && links.known.len() == 3);
 }
 
-/// A call that fails returns its events, and the next call returns the failure.
+/// If `events` fails after it has read some events, it returns these, and the next call returns the failure.
 #[test]
 fn root_a_failure_does_not_take_events_with_it() {
     in_new_netns(|| {
         let mut watch = LinkWatch::open().unwrap();
         ip("link add wa0 type veth peer name wb0");
-        // The kernel refuses this kind of request. Its answer ends the dump, since it has the dump's
-        // number.
+        // The kernel refuses this kind of request. The answer has the dump's sequence number, so it ends
+        // the dump.
         let number = watch.links.begin_dump();
         watch.socket.request_numbered(number, u16::MAX, libc::NLM_F_DUMP, &info(0)).unwrap();
         let events = watch.events().unwrap();
@@ -159,11 +159,11 @@ fn root_a_failure_does_not_take_events_with_it() {
 struct Made {
     index: u32,
     to: Option<(u8, bool, u32)>,
-    /// Its notification is lost, and the loss is reported.
+    /// The notification about the change is lost, and the kernel reports the loss.
     is_lost: bool,
     /// Before the change, the kernel writes the next part of the running dump.
     dump_first: bool,
-    /// The part of the dump arrives after the notification, although it was written before.
+    /// The part of the dump arrives after the notification, although the kernel wrote it before.
     is_swapped: bool,
 }
 
@@ -182,13 +182,13 @@ fn made() -> impl Strategy<Value = Made> {
 
 proptest! {
     /// For every order of dump parts and notifications, and with any reported losses, the known links are
-    /// correct in the end, and the events lead from no links to that state.
+    /// correct in the end, and the events add up to them.
     #[test]
     fn what_is_known_is_what_there_is(changes in proptest::collection::vec(made(), 0..60)) {
         let mut truth: BTreeMap<u32, Link> = BTreeMap::new();
         let mut links = Links::default();
         let mut told: BTreeMap<u32, Link> = BTreeMap::new();
-        // Last index that the running dump has written.
+        // Last index that the running dump has written; `None` if no dump is running.
         let mut at: Option<u32> = None;
         let mut events = Vec::new();
         let part = |links: &mut Links, truth: &BTreeMap<u32, Link>, at: &mut Option<u32>| {
@@ -223,7 +223,7 @@ proptest! {
             if change.is_lost {
                 datagrams.truncate(1);
             }
-            // Only a dump that has not ended runs concurrently with notifications.
+            // The last part of a dump is not swapped: after it, the dump no longer runs beside notifications.
             if change.is_swapped && at.is_some() {
                 datagrams.reverse();
             }
@@ -300,7 +300,7 @@ fn ip_batch(count: u32, line: impl Fn(u32) -> String) {
     ip(&format!("-batch {}", file.path().display()));
 }
 
-/// The kind of an event and the link's name.
+/// The kind of an event, and the name of its link.
 fn brief(event: &LinkEvent) -> (&'static str, &str) {
     match event {
         LinkEvent::Appeared(link) => ("appeared", &link.name),
@@ -349,7 +349,7 @@ fn root_what_is_lost_in_a_flood_is_found_by_a_dump() {
         ip_batch(3, |i| format!("link add old{i} type veth peer name older{i}"));
         let mut watch = LinkWatch::open().unwrap();
         assert_eq!(watch.links().count(), 7);
-        // The smallest buffer that the kernel allows: one or two messages.
+        // The kernel raises this to its smallest receive buffer, which holds one or two messages.
         watch.socket.set_buffer(1).unwrap();
         ip_batch(100, |i| format!("link add new{i} type veth peer name newer{i}"));
         ip("link delete old1");

@@ -1,11 +1,11 @@
-//! Disks that have no room.
+//! Export to disks that are full.
 
 use super::*;
 
 use crate::patience::EndAtOnce;
 use crate::testing;
 
-/// The numbers of all records in its files, in order.
+/// The numbers of all records in the directory's Parquet files, sorted.
 fn all_numbers(directory: &Path) -> Vec<i64> {
     let files = names(directory).into_iter().filter(|name| name.ends_with(".parquet"));
     let mut read: Vec<_> = files.flat_map(|name| numbers(&directory.join(name))).collect();
@@ -41,7 +41,7 @@ fn root_a_disk_that_is_full_for_a_moment_costs_nothing() {
     let test = "parquet::tests::full_disk::root_a_disk_that_is_full_for_a_moment_costs_nothing";
     let Some(scratch) = testing::disk(test, 8) else { return };
     let (clock, other) = (TestClock::default(), scratch.path().join("other"));
-    // A group of records takes more than what this leaves.
+    // This file leaves less space than a group of records takes.
     fs::write(&other, vec![7; 7 << 20]).unwrap();
     let mut parquet = open(scratch.path(), Config::default(), &clock);
     let on_full = move || fs::remove_file(&other).expect("it is told once");
