@@ -1,4 +1,4 @@
-//! The programs, run by the kernel's own test runs, give the records of `weir_flow::FlowTable`.
+//! The BPF programs, run by `BPF_PROG_TEST_RUN`, give the same records as `weir_flow::FlowTable`.
 #![allow(unsafe_code)]
 
 #[path = "../../weir-capture/tests/flow/frames.rs"]
@@ -20,7 +20,7 @@ use crate::programs::{Programs, load};
 use crate::table::KernelTable;
 use crate::ticks::Ticks;
 
-/// Gives a program a frame.
+/// Runs a program on a frame.
 fn run(program: &OwnedFd, frame: &[u8]) -> io::Result<()> {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
@@ -29,8 +29,8 @@ fn run(program: &OwnedFd, frame: &[u8]) -> io::Result<()> {
         repeat: 1,
         ..Default::default()
     };
-    // SAFETY: the descriptor is open. `options` is whole, `sz` says how long; `data_in` is readable for the length
-    // beside it and lives through the call; all other pointers are null with length 0: the kernel's "none".
+    // SAFETY: the descriptor is open. `sz` is the size of `options`; `data_in` is readable for `data_size_in` bytes
+    // and lives through the call; all other pointers are null with length 0, which the kernel takes as absent.
     match unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(-error)),
@@ -44,7 +44,8 @@ fn loaded(config: KernelConfig) -> (KernelTable, Arc<OwnedFd>) {
     (table, programs.into_iter().next().expect("one was asked for"))
 }
 
-/// All frames of a test on one CPU: the first frame of a flow decides on its ICMP type.
+/// Pins the thread, so that all frames of a test are seen on one CPU: the first frame of a flow determines the ICMP
+/// type of its record.
 fn stay_on_this_cpu() {
     let cpu = rustix::thread::sched_getcpu();
     let mut cpus = CpuSet::new();
@@ -52,7 +53,7 @@ fn stay_on_this_cpu() {
     sched_setaffinity(None, &cpus).expect("a thread may stay where it is");
 }
 
-/// The parts of records that do not depend on the times of frames, in an order.
+/// Merges and sorts the records, and clears the fields that depend on the times of frames.
 fn timeless(records: Vec<FlowRecord>) -> Vec<FlowRecord> {
     let mut merged = merge(records, false, false);
     for record in &mut merged {
@@ -65,7 +66,7 @@ fn timeless(records: Vec<FlowRecord>) -> Vec<FlowRecord> {
 fn same_records_at(hook: Hook, by_vlan: bool, octets: Octets) {
     let flow = FlowConfig {
         flows_max: 1 << 15,
-        // Long enough that no slow machine has flows end.
+        // Long enough that no flow ends during the test, even on a slow machine.
         idle_timeout: Some(Duration::from_secs(3600)),
         active_timeout: Some(Duration::from_secs(3600)),
         by_vlan,
@@ -77,11 +78,11 @@ fn same_records_at(hook: Hook, by_vlan: bool, octets: Octets) {
     let (mut in_kernel, program) = loaded(config);
     let mut in_user_space = FlowTable::new(flow).expect("sound limits");
     let (mut of_kernel, mut of_user_space) = (Vec::new(), Vec::new());
-    // At TC a test run takes no cut IP headers, and what fits a page.
+    // A test run at TC accepts only frames that contain a whole IP header and fit in a page.
     let least = if hook == Hook::Xdp { 14 } else { 14 + 40 };
     let mut count = 0;
     for frame in frames::all().iter().filter(|frame| (least..3000).contains(&frame.len())) {
-        // Twice, so that flows have several frames.
+        // Each frame is sent twice, so that flows have several frames.
         for _ in 0..2 {
             run(&program, frame).unwrap_or_else(|error| panic!("{frame:02x?}: {error}"));
             let (wire_len, interface) = (frame.len() as u32, 0);
@@ -133,7 +134,7 @@ fn root_records_at_tc_are_those_of_the_table_in_user_space() {
     same_records_at(Hook::Tc, false, Octets::Wire);
 }
 
-/// A UDP frame whose IP version, and one field, say which flow it is of.
+/// A UDP frame with `number` in one field of its addresses or ports, which are zero otherwise.
 fn numbered(number: u16, field: usize, v6: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     let at = if v6 {
@@ -157,7 +158,7 @@ fn root_flows_that_differ_in_one_field_fill_the_table() {
     stay_on_this_cpu();
     for (field, v6) in (0..6).flat_map(|field| [(field, false), (field, true)]) {
         let flow = FlowConfig { flows_max: 1024, ..FlowConfig::default() };
-        // At TC: test runs at XDP wait for each other's dispatcher.
+        // At TC, because test runs at XDP may wait for an update of the kernel's XDP dispatcher.
         let (mut table, program) = loaded(KernelConfig { flow, ..KernelConfig::default() });
         for number in 0..700 {
             run(&program, &numbered(number, field, v6)).expect("a frame");

@@ -1,4 +1,4 @@
-//! Flows of real traffic on veth pairs, counted to the packet and the byte.
+//! Flows of traffic on real veth pairs. Each packet and each byte must be counted.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -28,7 +28,8 @@ fn open(end: &End, config: KernelConfig) -> KernelTable {
     opened.expect("the kernel takes it")
 }
 
-/// Sends so many frames of these flows, by the network stack's own way, which all hooks see.
+/// Sends this number of frames of these flows from a packet socket: at the receiving end, TC sees them as well as
+/// XDP.
 fn send(from: &End, flows: Flows, frames: u64) -> u64 {
     let engine = GenEngine::AfPacket;
     let options = GenOptions { flows, frames: Some(frames), engine, ..GenOptions::default() };
@@ -41,7 +42,7 @@ fn send_as(from: &End, options: &GenOptions) -> u64 {
     report.expect("the namespace is there").expect("frames are sent").sent
 }
 
-/// Waits until so many frames were counted: softirqs may run behind their sender.
+/// Waits until this number of frames is counted: a softirq may process frames after the sender has returned.
 fn wait_for(table: &KernelTable, frames: u64) {
     let begin = Instant::now();
     while table.counters().table.frames < frames {
@@ -83,7 +84,7 @@ fn root_packets_and_bytes_are_those_that_were_sent() {
         let merged = merge(records, false, false);
         assert_eq!((merged.len(), total(&merged)), (500, (sent, sent * IP_BYTES)));
         assert!(merged.iter().all(|flow| flow.packets() == sent / 500 && flow.key.dst_port == 9));
-        // A second call has nothing left to say.
+        // A second call has no record left to report.
         table.finish(&mut |record| panic!("{record:?}")).expect("nothing to wait for");
     }
 }
@@ -103,7 +104,7 @@ fn root_what_is_lost_is_counted() {
     let mut records = Vec::new();
     let counters = finish(&mut table, &mut records);
     assert_eq!((counters.table.frames, counters.table.began), (sent, sent));
-    // Nobody read meanwhile: of each CPU that frames came to, 64 records waited.
+    // Nobody has read records meanwhile, so at most 64 records of each CPU that received frames are kept.
     let evicted = counters.table.evicted;
     assert!(evicted >= sent - table.capacity() && counters.lost_records >= evicted - 64 * 2);
     assert_eq!(counters.lost_bytes, counters.lost_packets * IP_BYTES);
@@ -132,7 +133,7 @@ fn root_an_idle_flow_is_reported_once() {
         }
         assert_eq!(table.counters().table.flows, 0);
         assert_eq!(table.live().count(), 0);
-        // Looked at again, it has been reported.
+        // A later poll does not report the flow again.
         table.poll(now_ns() + 1_000_000_000, &mut |record| panic!("{record:?}"));
     }
     assert!(records.iter().all(|record| record.reason == EndReason::Idle));
@@ -176,7 +177,7 @@ fn root_live_flows_are_read_whole() {
         return;
     }
     let bed = Testbed::new().expect("a veth pair");
-    // Few places: flows begin, end and are counted all the time.
+    // The table is small, so flows begin and end all the time.
     let active_timeout = Some(Duration::from_millis(100));
     let flow = FlowConfig { flows_max: 1 << 10, active_timeout, ..FlowConfig::default() };
     let mut table = open(&bed.rx, KernelConfig { consume: true, ..at_xdp(flow) });
@@ -230,7 +231,7 @@ fn root_tc_counts_both_directions() {
                 KernelConfig { flow: small(), direction, tc_attach, ..KernelConfig::default() };
             let mut table = open(&bed.rx, config);
             let came = send(&bed.tx, Flows::N(10), 1000);
-            // The generator passes the queueing discipline by, and so TC; a socket does not.
+            // The generator bypasses the queueing discipline, and so TC; an ordinary packet socket does not.
             let went = send_through_stack(&bed.rx, 300);
             let expected = came * received + went * sent;
             wait_for(&table, expected);
@@ -246,7 +247,7 @@ fn root_tc_counts_both_directions() {
     }
 }
 
-/// UDP packets of 32 bytes from port 4242 to port 4242, and TCI 7 around them if tagged, as a packet socket sends them.
+/// A frame with an IP packet of 32 bytes, UDP from port 4242 to port 4242, and with a VLAN tag if a TCI is given.
 fn udp_frame(vlan: Option<u16>) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend([2, 0, 0, 0, 0, 1]);
@@ -264,7 +265,7 @@ fn send_through_stack(from: &End, frames: u64) -> u64 {
     send_frames(from, &udp_frame(None), frames)
 }
 
-/// Sends a frame again and again, through the queueing discipline.
+/// Sends a frame this number of times, through the queueing discipline.
 fn send_frames(from: &End, frame: &[u8], frames: u64) -> u64 {
     let sent = from.run(|| {
         // SAFETY: no pointers are passed; a descriptor or -1 comes back.
@@ -393,7 +394,7 @@ fn root_one_interface_that_fails_leaves_the_others_alone() {
     let error = opened.expect("the namespace is there").expect_err("there is none of that name");
     assert!(error.to_string().contains("absent0"), "{error}");
     assert_eq!(hooks_of(&bed.rx).programs, before.programs);
-    // The XDP hook is taken.
+    // The XDP hook of an interface holds only one program.
     let _table = open(&bed.rx, at_xdp(small()));
     let again = bed.rx.run(|| KernelTable::open("wrx0", at_xdp(small())).map(drop));
     let error = again.expect("the namespace is there").expect_err("it has one program");

@@ -19,8 +19,8 @@ fn v4(last: u8, ports: [u16; 2], protocol: u8) -> FlowKey {
     FlowKey { addresses, src_port: ports[0], dst_port: ports[1], protocol }
 }
 
-/// A frame of this flow: headers of IP, then `payload` bytes of which the first four are the ports. `fragment` is the
-/// IPv4 word with flags and offset. TCP has all its flags in byte 13.
+/// A frame of this flow: the IP header, then `payload` bytes of which the first four are the ports. `fragment` is the
+/// IPv4 word with flags and offset. `tcp_flags` is stored in byte 13 of the payload, where TCP has its flags.
 fn frame(key: &FlowKey, payload: usize, fragment: u16, tcp_flags: u8) -> Vec<u8> {
     let mut frame = vec![2; 12];
     match key.addresses {
@@ -190,7 +190,7 @@ fn more_fragmented_packets_than_places_are_counted() {
         })
         .collect();
     let (_, table) = run(FlowConfig::default(), parts.iter().map(|part| seen(part, START)));
-    // Every place is taken in the end, but for one by rare chance.
+    // In the end all places of the table are taken, except for a few by chance.
     let forgotten = table.counters().fragments_forgotten;
     assert!((20_000 - 4096..20_000 - 4000).contains(&forgotten), "{forgotten}");
 }
@@ -244,7 +244,7 @@ fn an_idle_flow_ends_by_the_time_of_others_and_by_the_clock() {
         table.advance(START + second * SECOND, &mut |record| ended.push(record));
     }
     assert_eq!((ended.len(), ended[1].packets(), table.counters().flows), (2, 11, 0));
-    // A frame after the time-out is of another flow, even before the hand comes.
+    // A frame after the time-out begins another flow, even if the sweep of the table has not ended the old one yet.
     table
         .add([START, START + 9 * SECOND].map(|ns| seen(&quiet, ns + 60 * SECOND)), &mut |record| {
             ended.push(record)
@@ -280,7 +280,7 @@ fn clock_steps_are_counted_and_end_nothing() {
     }
     assert_eq!((ended.len(), table.counters().flows), (0, 200));
     assert_eq!((table.counters().clock_steps_ahead, table.counters().clock_steps_back), (3, 3));
-    // As much as a link may be quiet: all have ended.
+    // The longest step that is not taken for a set clock: all flows have ended.
     let later = START + CLOCK_AHEAD_MAX.as_nanos() as u64;
     table.advance(later, &mut |record| ended.push(record));
     assert_eq!((ended.len(), table.counters().flows), (200, 0));
@@ -353,7 +353,8 @@ proptest! {
         order in proptest::collection::vec((any::<proptest::sample::Index>(), any::<bool>(), 14..200usize), 1..6000),
         biflow in any::<bool>(), apart_ns in prop_oneof![Just(0), Just(SECOND / 100), Just(SECOND)],
     ) {
-        // Protocols with ports that have no extension headers in them; every key once, then some of them again.
+        // Only protocols with ports that are not the numbers of IPv6 extension headers. First every key once, then
+        // some again.
         let ports = |key: &FlowKey| FlowKey { protocol: [6, 17, 33, 132, 136][usize::from(key.protocol) % 5], ..*key };
         let again = order.iter().map(|(at, back, payload)| {
             let key = ports(at.get(&keys));

@@ -17,14 +17,14 @@ fn to(destination: &str) -> Addressing {
 
 fn frame(addressing: &Addressing, bytes: usize, flow: u32, number: u64, stamp: u64) -> Vec<u8> {
     let datagrams = Datagrams::new(addressing, bytes);
-    // Written over, as a generator does.
+    // The same frame is written twice, as a generator reuses its frames.
     let mut frame = datagrams.blank().to_vec();
     datagrams.write(&mut frame, flow ^ 77, number ^ 77, stamp);
     datagrams.write(&mut frame, flow, number, stamp);
     frame
 }
 
-/// The checksums, worked out from the frame alone.
+/// Checks the checksums and the UDP length from the bytes of the frame alone.
 fn checksums_hold(frame: &[u8], link_bytes: usize) {
     let packet = &frame[link_bytes..];
     let (header, addresses, udp_bytes) = match packet[0] >> 4 {
@@ -130,7 +130,8 @@ fn what_makes_no_frame_is_refused() {
 }
 
 fn unmix32(mut h: u32) -> u32 {
-    // Inverses modulo 2^32 of the two factors; x ^ x>>16 is its own inverse, >>13 takes two.
+    // The factors are the inverses modulo 2^32 of those in `mix32`. x ^ x >> 16 is its own inverse; to invert x ^ x
+    // >> 13 takes two shifts.
     h ^= h >> 16;
     h = h.wrapping_mul(0x7ed1_b41d);
     h ^= (h >> 13) ^ (h >> 26);

@@ -47,7 +47,7 @@ impl Whole {
         tcp.write(&mut frame, &self.payload).unwrap();
         let tcp_at = if self.is_v6 { 54 } else { 34 };
         frame[tcp_at + 13] = self.flags;
-        // As an offload leaves it: the NIC was to fill it in.
+        // With checksum offload, the kernel leaves the checksum to the NIC. So this one is wrong.
         frame[tcp_at + 16..tcp_at + 18].fill(0xaa);
         if !self.is_v6 {
             frame[18..20].copy_from_slice(&self.id.to_be_bytes());
@@ -70,7 +70,8 @@ fn segments_of(frame: &[u8], mtu: usize) -> Option<Vec<Vec<u8>>> {
     Some(all)
 }
 
-/// The segment without its tags, whose headers an independent parser reads, and whose checksums it computes.
+/// Parses the segment without its tags with an independent parser, and compares its checksums with those that this
+/// parser computes. Returns the IPv4 ID, the TCP header and the payload.
 fn read(segment: &[u8], tags: usize) -> (Option<u16>, etherparse::TcpHeader, Vec<u8>) {
     let mut plain = segment.to_vec();
     plain.drain(12..12 + tags * 4);

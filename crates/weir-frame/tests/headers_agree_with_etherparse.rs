@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::{Addresses, Ending, Fragment, FrameView, Layer, Upper, protocol};
 
-/// A frame to build. Lengths in it are right: wrong ones are made by cutting and by mutation.
+/// A frame to build. All its length fields are correct; truncation and mutation make them wrong.
 #[derive(Clone, Debug)]
 struct Spec {
     vlans: Vec<(u16, u16)>,
@@ -25,7 +25,7 @@ enum IpSpec {
     V6 { addresses: [[u8; 16]; 2], hop_by_hop: bool, extensions: Vec<(u8, u8)>, fragment_word: u16 },
 }
 
-/// The frame, and where in it the layer above IP begins.
+/// Returns the frame, and the offset of the layer above IP.
 fn build(spec: &Spec) -> (Vec<u8>, usize) {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     for (tpid, tci) in &spec.vlans {
@@ -142,7 +142,7 @@ fn addresses_of(pair: Addresses) -> (IpAddr, IpAddr) {
     }
 }
 
-/// The whole frame holds everything that was put into it.
+/// Checks that the parsed frame has all fields that were put into it.
 fn matches_spec(spec: &Spec, frame: &[u8], upper_at: usize) {
     let view = FrameView::parse(frame);
     let tags: Vec<_> = view.vlans().iter().map(|t| (t.tpid, t.tci)).collect();
@@ -168,7 +168,7 @@ fn matches_spec(spec: &Spec, frame: &[u8], upper_at: usize) {
     assert_eq!(key.symmetric_hash(), key.reversed().symmetric_hash());
 }
 
-/// Both parsers say the same of `frame`, which may be cut. `sound`: its lengths are as built.
+/// Checks that both parsers agree on `frame`, which may be truncated. `sound`: its length fields are as built.
 fn parsers_agree(frame: &[u8], sound: bool) {
     let view = FrameView::parse(frame);
     let Ok(theirs) = LaxSlicedPacket::from_ethernet(frame) else {
@@ -180,8 +180,8 @@ fn parsers_agree(frame: &[u8], sound: bool) {
     let their_tags: Vec<_> = their_tags.iter().map(|id| id.value()).collect();
     assert_eq!(ours[..their_tags.len().min(ours.len())], their_tags[..]);
     if ours.len() != their_tags.len() {
-        // A tag whose TCI is there and whose ethertype is cut: we report the tag. A fourth tag:
-        // etherparse holds three.
+        // If a tag's TCI is there but its ethertype is cut off, we report the tag. Of more than three tags,
+        // etherparse reports three.
         assert!(view.ending() == Ending::CutOff(Layer::Vlan) || their_tags.len() == 3);
         if ours.len() > 3 {
             return;
@@ -200,7 +200,7 @@ fn parsers_agree(frame: &[u8], sound: bool) {
         }
         _ => {
             if let Some(ip) = view.ip() {
-                // IPv4 options are cut, yet the addresses stand before them: we give them.
+                // The IPv4 options are cut off. We report the addresses, because they come before the options.
                 assert!(matches!(ip.addresses, Addresses::V4 { .. }));
                 assert_eq!(ip.upper, Upper::Unknown);
                 if sound {
@@ -243,8 +243,8 @@ fn parsers_agree(frame: &[u8], sound: bool) {
         _ => None,
     };
     if our_ports != their_ports {
-        // We say more: of the first fragment, of a header of which 4 bytes are there, of a TCP
-        // header with a bad data offset, and of SCTP, UDP-Lite and DCCP. Never something else.
+        // We report ports in more cases: in a first fragment, in a header of which only 4 bytes are there, in a TCP
+        // header with a bad data offset, and for SCTP, UDP-Lite and DCCP. We never report other ports.
         let short = view.upper().len() < 20 || !sound;
         let other = !matches!(ip.protocol, protocol::TCP | protocol::UDP);
         assert_eq!(their_ports, None);

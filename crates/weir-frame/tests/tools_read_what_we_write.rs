@@ -24,7 +24,7 @@ fn skip(test: &str, reason: &str) {
     }
 }
 
-/// Runs a tool. `None`, and a report, if it is not installed.
+/// Runs a tool, and returns its output. If the tool is not installed, reports that and returns `None`.
 fn run(test: &str, tool: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let mut command = Command::new(tool);
     // The same time zone and decimal point on every machine.
@@ -43,7 +43,7 @@ fn run(test: &str, tool: &str, arguments: &[&str], file: &Path) -> Option<String
     Some(String::from_utf8(output.stdout).expect("tools print text"))
 }
 
-/// Frame `i`: UDP from port 1000 + `i`, of 42 to 241 bytes, a third of them cut to 60.
+/// Frame `i`: UDP from port 1000 + `i`, of 42 to 240 bytes. Every third frame is truncated to at most 60 bytes.
 fn frame(i: u64) -> (Meta, Vec<u8>) {
     let payload = (i * 2) as u16;
     let mut data = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
@@ -67,8 +67,8 @@ fn frame(i: u64) -> (Meta, Vec<u8>) {
     (meta, data)
 }
 
-/// A file with the layout of the recorder: a header block filled up to 1 MiB, records, blocks that are closed by
-/// padding of each length down to the shortest, statistics.
+/// A file with the layout of the recorder's files: a header block filled up to 1 MiB, records, each followed by
+/// padding of one of 40 lengths from the shortest on, and statistics.
 fn weir_file(directory: &Path) -> PathBuf {
     let mut out = Vec::new();
     write::section_header(

@@ -1,4 +1,4 @@
-//! The host's side for the unit tests: a folder that looks like `/sys/bus/pci/devices`, with plain files.
+//! Stands in for the host in the unit tests: a folder that looks like `/sys/bus/pci/devices`, with plain files.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -36,11 +36,11 @@ pub fn meta(ordinal: u64) -> Meta {
     Meta { interface_id: 0, ts_ns: ordinal, wire_len: 60, flags: None, queue: None }
 }
 
-/// A device's folder.
+/// The folder of one device.
 pub struct FakeDevice(PathBuf);
 
 impl FakeDevice {
-    /// With a BAR of so many bytes.
+    /// Makes a device with a BAR of this number of bytes.
     pub fn new(pci: &Path, address: &str, bytes: u64) -> FakeDevice {
         let device = FakeDevice(pci.join(address));
         fs::create_dir(&device.0).unwrap();
@@ -72,7 +72,7 @@ impl FakeDevice {
         fs::read_to_string(self.0.join(file)).unwrap()
     }
 
-    /// As the kernel says it, 0: no address.
+    /// Writes the address range of the BAR in the kernel's format. With 0 bytes, the BAR has no address yet.
     pub fn set_bar(&self, bytes: u64) {
         let first: u64 = if bytes == 0 { 0 } else { 0xfe00_0000 };
         let last = (first + bytes).saturating_sub(1);
@@ -115,12 +115,12 @@ impl Host {
         Devices::find(self.pci.path(), TOKEN, Duration::ZERO).unwrap()
     }
 
-    /// A new ring in the region; the place has as many bytes as it takes.
+    /// Makes a new ring in the region. Its place has exactly the size of the ring.
     pub fn writer(&self, slot: u32, offset: u64) -> (Place, Writer<Mapping>) {
         let place = Place { offset, bytes: 5 * MIB, slot };
         let mapping = self.region.map(place.offset, place.bytes);
         let words = mapping.words();
-        // Of a ring that was there before.
+        // Clear the words of a ring that was there before.
         if words[0].load(Ordering::Relaxed) != 0 {
             words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }

@@ -1,12 +1,13 @@
-//! Every interleaving of the host's writer and the guest's broker: letters U and S of `arming.rs`. No wake-up is lost.
+//! The interleavings of the host's writer and the guest's broker, with up to three preemptions: letters U and S of
+//! `arming.rs`. No wake-up is lost.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p weir-guest --test loom_bells`
 //!
-//! The broker runs `arm` itself. The host's writer is written down here: it publishes, makes a fence, loads the word,
-//! and sends one bell for each threshold that it finds reached. A bell is a counter that the host adds to with release,
-//! as a byte on a serial port is read behind it.
+//! The broker runs `arm` itself. The host's writer is modelled here: it publishes, executes a fence, loads the word,
+//! and sends one bell for each threshold that it finds reached. A bell is a counter that the host increments with
+//! release. This models the serial port: whoever has read its byte sees everything that the host did before.
 //!
-//! Each step is left out once, and the model must then find a wake-up that is lost.
+//! Each step is omitted in one test, and loom must then find a lost wake-up.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -15,17 +16,17 @@ use loom::thread;
 use weir_guest::arming::{self, Sleepers};
 use weir_ring::doorbell::{self, AWAKE};
 
-/// The part that is left out.
+/// The step that is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
     /// H: the host's fence.
     HostFence,
-    /// U: the broker's.
+    /// U: the broker's fence.
     BrokerFence,
-    /// S: the broker's look behind its store.
+    /// S: the broker's look after its store.
     LookBehindStore,
-    /// T: the sleeper's look behind the confirmation.
+    /// T: the sleeper's look after the confirmation.
     LookBehindConfirmation,
 }
 
@@ -35,7 +36,7 @@ struct Shared {
     ordinal: AtomicU64,
     /// The lowest threshold.
     word: AtomicU64,
-    /// How often the host rang.
+    /// Number of bells that the host has sent.
     bells: AtomicU64,
 }
 
@@ -66,15 +67,15 @@ impl Shared {
     }
 }
 
-/// The sleepers of the slot: a page each.
+/// The owner of the sleepers of one slot. Each sleeper has a page with its threshold.
 struct Broker<'a> {
     shared: &'a Shared,
     thresholds: &'a [AtomicU64],
     is_woken: Vec<bool>,
-    /// No wake-up was sent a moment ago, so the limit lets it send one (`RING_GAP`).
+    /// Whether a wake-up may be sent: none was sent within the last `RING_GAP`.
     may_wake: bool,
     without: Without,
-    /// The first look of a turn.
+    /// Result of the latest look of this turn.
     seen: Option<u64>,
 }
 
@@ -120,7 +121,7 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// An application goes to sleep for two frames while they come.
+/// An application goes to sleep until two frames are there, while these are published.
 fn goes_to_sleep(may_wake: bool, without: Without) {
     explore(move || {
         let shared = Shared::new();
@@ -129,7 +130,8 @@ fn goes_to_sleep(may_wake: bool, without: Without) {
         let writing = thread::spawn(move || host.write(2, without));
         doorbell::set_threshold(&page[0], 2);
         let is_ready = shared.published() >= 2;
-        // The request and the confirmation go over a socket: events before one are before the other.
+        // The request and the confirmation go over a socket, so what happened before one is sent is seen after it is
+        // received.
         let mut broker = Broker::new(&shared, &page, without);
         broker.may_wake = may_wake;
         broker.turn();
@@ -143,8 +145,8 @@ fn goes_to_sleep(may_wake: bool, without: Without) {
     });
 }
 
-/// Two applications sleep, one for each of the frames that come. The broker hears the bell between them, or behind
-/// both.
+/// Two applications sleep, one until the first frame and one until the second. The broker reads the bell between the
+/// frames, or after both.
 fn sleep_on(without: Without) {
     explore(move || {
         let shared = Shared::new();
@@ -165,8 +167,8 @@ fn sleep_on(without: Without) {
     });
 }
 
-/// One sleeps; another sets a lower threshold while the frames come, so that a word is stored that the host may have
-/// rung for already.
+/// One application sleeps. Another sets a lower threshold while the frames are published. So the broker stores a word
+/// that the ring has reached already, and for which the host may have sent a bell.
 fn another_goes_to_sleep(without: Without) {
     explore(move || {
         let shared = Shared::new();

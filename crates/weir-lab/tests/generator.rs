@@ -142,15 +142,15 @@ fn root_threads_number_frames_without_gap_or_double_and_no_flow_repeats() {
         };
         let report = send(&bed, &options).unwrap();
         assert_eq!(report.attempted, 300_007, "{report:?}");
-        // The rate is shared: only the frames that the bucket allows to be caught up came early.
+        // The threads share the rate. Only the burst that the token bucket allows is sent faster.
         assert!(report.duration >= Duration::from_millis(650), "{report:?}");
         let counts = arrived(&sink, report.sent);
-        // There are as many frames as numbers, their sum is right, and each tuple is new: each
-        // number came once.
+        // Each number came once: there are as many frames as numbers, each frame has its own flow, and the sum of the
+        // numbers is right.
         assert_eq!((counts.frames, counts.foreign), (report.sent, 0), "{counts:?}");
         assert_eq!((counts.flows, counts.flows_full), (report.sent, 0), "{counts:?}");
         assert!(counts.number_lowest >= 11 && counts.number_highest <= 300_017, "{counts:?}");
-        // With two senders and one receiving queue, a busy machine may refuse some.
+        // With several senders and one receiving queue, frames may be refused on a busy machine.
         if report.refused == 0 {
             assert_eq!(counts.number_sum, sum(11, 300_007));
         }
@@ -194,7 +194,7 @@ fn root_threads_at_full_speed_are_counted_to_the_frame() {
     }
     let _alone = alone();
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    // First both threads use one queue and would race for its counter; then each has its own queue.
+    // With one queue, both threads use it and could race for its counter. With two, each thread has its own.
     for queues in [1, 2] {
         let bed = Testbed::builder().queues(queues).build().unwrap();
         // The sink's counters are per CPU, and only the softirq of that CPU writes them.
@@ -221,7 +221,7 @@ fn root_overload_is_refused_and_counted_to_the_frame() {
         return;
     }
     let _alone = alone();
-    // The receiving end's whole stack, in a separate thread, is slower than the sender.
+    // The receiving end's network stack, in a separate thread, is slower than the sender.
     let bed = Testbed::builder().gro(true).build().unwrap();
     thread_of_its_own(&bed);
     let before = received(&bed);
@@ -303,7 +303,7 @@ fn root_a_rate_is_kept() {
         let pps = report.sent as f64 / report.duration.as_secs_f64();
         let asked = if rate == Rate::Pps(100.0) { 100.0 } else { 100_000.0 };
         println!("{rate:?}: {pps:.1} pps {report:?}");
-        // Exact on a busy machine too, because the given-up time is reported.
+        // This holds on a busy machine too, because the report states the time that the generator gave up.
         let all = report.attempted as f64 + report.given_up.as_secs_f64() * asked;
         assert!((all - asked).abs() <= 1.0, "{rate:?}: {report:?}");
         assert!(pps < asked * 1.02, "{rate:?}: {pps}");
@@ -468,8 +468,7 @@ fn root_both_engines_make_the_template_byte_by_byte() {
                 flows,
                 first_number,
                 engine,
-                // Each live frame holds a page, so that a socket's buffer has space for few of
-                // them.
+                // Each live frame occupies a page, so a socket's receive buffer has space for only a few.
                 frames: Some(25),
                 rate: Rate::Pps(20_000.0),
                 ..GenOptions::default()

@@ -1,7 +1,7 @@
-//! The page in a real browser: both themes, a phone and a desk.
+//! The page in a real browser: in both themes, on a phone and on a desktop.
 //!
-//! With `WEIR_PICTURES=FOLDER` it leaves pictures of the page; `WEIR_PICTURES_OF=URL` has it look at a page that is
-//! there, as `--example page` shows it, for those of docs/flows.md.
+//! With `WEIR_PICTURES=FOLDER` the tests save screenshots of the page in this folder. The ignored test takes those of
+//! docs/flows.md: it opens the running page at `WEIR_PICTURES_OF=URL`, such as that of `--example page`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ const THEMES: [&str; 2] = ["light", "dark"];
 /// Name, width, height, device pixels, whether it is a phone.
 type Screen = (&'static str, u32, u32, f64, bool);
 const SCREENS: [Screen; 2] = [("desk", 1440, 900, 1.0, false), ("phone", 360, 740, 2.0, true)];
-/// Of the pictures in docs/.
+/// The screen of the pictures in docs/.
 const DOCS: Screen = ("docs", 1180, 1088, 1.0, false);
 
 /// A monitor of a network that is made up, and its page.
@@ -53,7 +53,7 @@ impl Shown {
         shown
     }
 
-    /// Waits until the page's server has seen so many views.
+    /// Waits until the page's server has seen this number of views.
     fn until_remembered(&self, count: usize) {
         let end = Instant::now() + Duration::from_secs(60);
         while get(self.page.address(), "/history.json").matches("at_ms").count() < count {
@@ -62,7 +62,7 @@ impl Shown {
         }
     }
 
-    /// So many seconds later.
+    /// Publishes this number of further views, one for each second.
     fn publish(&mut self, seconds: usize) {
         for _ in 0..seconds {
             self.latest.publish(self.network.next());
@@ -74,7 +74,7 @@ impl Shown {
     }
 }
 
-/// The answer for a path, with its headers.
+/// The HTTP response for a path, with its headers.
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request");
@@ -115,7 +115,7 @@ fn rows(browser: &Browser, column: usize) -> Vec<String> {
     serde_json::from_value(cells).expect("texts")
 }
 
-/// No error on the console, nothing asked of another machine.
+/// Checks that the console has no errors, and that nothing was requested from another machine.
 fn is_clean(browser: &Browser, shown: &Shown) {
     let errors = browser.log("browser");
     assert!(errors.is_empty(), "{errors:#?}");
@@ -128,7 +128,7 @@ fn is_clean(browser: &Browser, shown: &Shown) {
             continue;
         }
         let url = event["params"]["request"]["url"].as_str().expect("a URL");
-        // Its own first tab has those; nothing is asked of anybody for them.
+        // The browser's first tab has such URLs. They cause no request to another machine.
         if ["chrome:", "data:", "about:"].iter().any(|scheme| url.starts_with(scheme)) {
             continue;
         }
@@ -150,7 +150,7 @@ fn too_wide(browser: &Browser) -> Value {
     )
 }
 
-/// Leaves a picture if one is wanted; of the whole page, or of the part that is visible at first.
+/// Saves a screenshot if `WEIR_PICTURES` is set: of the whole page, or only of its visible part.
 fn picture(browser: &Browser, name: &str, is_whole: bool) {
     let Some(folder) = std::env::var_os("WEIR_PICTURES") else { return };
     let shot = json!({"format": "png", "captureBeyondViewport": is_whole});
@@ -180,7 +180,7 @@ fn from_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Pixels of a canvas that have a colour: lines and areas, not texts and axes.
+/// Number of coloured pixels of a canvas: lines and areas, not texts and axes, which are grey.
 fn pixels(browser: &Browser, id: &str) -> u64 {
     let count = browser.value(&format!(
         "(() => {{ const canvas = document.getElementById('{id}'); \
@@ -224,7 +224,7 @@ fn both_themes_fit_a_phone_and_a_desk_and_show_the_view() {
             for talker in &view.talkers[..3] {
                 assert!(text(&browser, "talkers").contains(&talker.address.to_string()));
             }
-            // Names come from outside and stay text.
+            // Names come from outside, so the page must show them as text and not as HTML.
             assert!(rows(&browser, 8).contains(&"<b id=\"hostile\">eth</b>".to_owned()));
             assert_eq!(browser.value("document.getElementById('hostile')"), Value::Null);
             picture(&browser, &format!("{screen}-{theme}"), true);
@@ -233,7 +233,7 @@ fn both_themes_fit_a_phone_and_a_desk_and_show_the_view() {
     is_clean(&browser, &shown);
 }
 
-/// As the page has it.
+/// The number with commas between groups of three digits, as the page writes it.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
@@ -295,8 +295,8 @@ fn contrast_is_enough_in_both_themes() {
         return;
     }
     let (shown, browser) = (Shown::new(true), Browser::start());
-    // Source: WCAG 2.2, "contrast ratio" and "relative luminance". The ground is that of the nearest element that has
-    // one.
+    // Source: WCAG 2.2, "contrast ratio" and "relative luminance". The background is that of the nearest element
+    // around the text that has one.
     let script = "(() => { \
         const parse = (text) => text.match(/[\\d.]+/g).map(Number); \
         const light = ([r, g, b]) => [r, g, b].map((c) => c / 255) \
@@ -417,7 +417,7 @@ fn what_is_pointed_at_is_told() {
     point_at(chart, 0.99, 0.5);
     browser.until(&format!("window.frame !== {chart}.toDataURL()"));
     picture(&browser, "pointed", false);
-    // A flow by its row, and by the curve that begins at a host.
+    // The caption describes the flow whose row is pointed at, and returns to its summary afterwards.
     let caption = "document.getElementById('picture-caption').textContent";
     point_at("document.querySelector('#flows tr:nth-child(3)')", 0.1, 0.5);
     let from = rows(&browser, 1)[2].clone();
@@ -457,7 +457,7 @@ fn pictures_of_a_page_that_is_there() {
         look_as(&browser, theme, "docs", false);
         browser.open(&url);
         browser.until("document.body.dataset.state === 'live'");
-        // As it is after a while: hosts are at their places.
+        // Wait until the hosts have moved to their places.
         thread::sleep(Duration::from_secs(5));
         picture(&browser, &format!("page-{theme}"), false);
     }

@@ -1,5 +1,5 @@
-//! Answers of the page's server: the view as JSON, metrics that Prometheus' own checker accepts, a dashboard of
-//! Grafana that uses them.
+//! Responses of the page's server: the view as JSON, and metrics that Prometheus' own checker accepts; and a Grafana
+//! dashboard that uses these metrics.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -129,7 +129,7 @@ fn more_flows_than_are_shown_are_counted() {
     assert_eq!(now["talkers"].as_array().map(Vec::len), Some(50));
 }
 
-/// Names that end a label, a line, a string or a script where they are written as they are.
+/// A name that would end a label, a line, a string or a script if it were written without escapes.
 const HOSTILE: &str = "a\"} 1\nweir_flows_fake 7\r\n\\</script><script>alert(1)</script>\u{2028}\0";
 
 #[test]
@@ -203,7 +203,7 @@ fn two_sources_of_one_name_are_one_metric() {
     );
 }
 
-/// Prometheus' own judgement, where it is installed.
+/// Checks the metrics with Prometheus' own checker, if it is installed.
 fn check_with_promtool(test: &str, text: &str) {
     if !has(test, &["promtool"]) {
         return;
@@ -258,7 +258,7 @@ fn the_board_of_grafana_asks_for_what_there_is() {
     assert!(asked.len() > 15, "{asked:?}");
     let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(name.as_str())).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
-    // Each is of use to somebody: metrics that are in no panel are named here.
+    // Every metric must be used: those that no panel shows are listed here.
     let elsewhere = ["weir_flows_source_info", "weir_flows_source_blocked_frames_total"];
     let elsewhere = [
         &elsewhere[..],
@@ -295,7 +295,7 @@ fn the_board_of_grafana_has_expressions_that_prometheus_takes() {
         .iter()
         .flat_map(|panel| panel["targets"].as_array());
     let expressions = targets.flatten().map(|target| {
-        // As Grafana fills them in.
+        // Fill in the variables, as Grafana does.
         let text = target["expr"].as_str().expect("an expression");
         text.replace("$__rate_interval", "1m").replace("$instance", ".*")
     });

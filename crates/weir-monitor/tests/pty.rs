@@ -1,7 +1,7 @@
-//! The live table in a pseudo-terminal: the terminal is as it was before, whatever happens.
+//! The live table in a pseudo-terminal: whatever happens, the terminal is restored to its state before the run.
 //!
-//! Each test starts this file's own binary again, with the pseudo-terminal as its input and output and only the test
-//! `child` of it, which shows the table of the example.
+//! Each test runs this test binary again as a child, with the pseudo-terminal as its input and output. The child runs
+//! only the test `child`, which shows the table.
 
 #[allow(dead_code)]
 #[path = "../examples/terminal.rs"]
@@ -22,7 +22,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use weir_monitor::{Latest, View, terminal};
 
-/// The task of the child.
+/// The environment variable that holds the child's task.
 const TASK: &str = "WEIR_MONITOR_PTY_TEST";
 
 const ENTER: &str = "\x1b[?1049h";
@@ -31,7 +31,7 @@ const LEAVE: &str = "\x1b[?1049l";
 /// The exit status of a child whose terminal has hung up.
 const HUNG_UP: i32 = 42;
 
-/// Much longer than anything takes here, on any machine.
+/// Much longer than any step takes, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -41,7 +41,7 @@ fn child() {
     latest.publish(View { number: 1, ..View::default() });
     let result = match task.as_str() {
         "example" => example::main(),
-        // Nobody reads its output then.
+        // The exit status is the result, because nobody can read the output any more.
         "hang up" => exit(terminal::run(&latest, || ()).map_or(HUNG_UP, |()| 0)),
         "panic" => terminal::run(&latest, || panic!("planted in the caller")),
         "panic elsewhere" => {
@@ -90,9 +90,9 @@ fn child() {
 enum Keys {
     /// Its standard input is the pseudo-terminal.
     Input,
-    /// Its standard input is no terminal, and it has no other.
+    /// Its standard input is no terminal, and it has no controlling terminal.
     Nowhere,
-    /// Its standard input is no terminal, and the pseudo-terminal is that of its session.
+    /// Its standard input is no terminal, and the pseudo-terminal is its controlling terminal.
     Session,
 }
 
@@ -103,7 +103,8 @@ struct Pty {
     /// Reads the child's output until it is told to stop, or the child's end is closed.
     reader: Option<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
-    /// Kept open: without anybody at the other end its modes are gone.
+    /// The child's end of the pseudo-terminal. Kept open, because its modes are lost when its last descriptor is
+    /// closed.
     terminal: OwnedFd,
     output: Arc<Mutex<Vec<u8>>>,
 }
@@ -114,7 +115,7 @@ impl Pty {
     }
 
     fn start_with(task: &str, keys: Keys) -> Pty {
-        // Without CLOEXEC the child would hold the controller, too, and never see it hang up.
+        // Without CLOEXEC the child would hold the controller, too, and never see a hang-up.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let controller = openpt(flags).expect("a pty");
         grantpt(&controller).expect("grantpt");
@@ -161,7 +162,7 @@ impl Pty {
         text[text.len().saturating_sub(300)..].iter().collect()
     }
 
-    /// Waits for a word: cells between words may be left as they are.
+    /// Waits until the output contains `what`: a single word, because unchanged cells between words may be skipped.
     fn wait_for(&self, what: &str) {
         let start = Instant::now();
         while !self.text().contains(what) {
@@ -178,7 +179,7 @@ impl Pty {
             .expect("the terminal takes keys");
     }
 
-    /// Whether it echoes, and waits for whole lines.
+    /// Whether the terminal echoes input and passes it on in whole lines (cooked mode).
     fn is_cooked(&self) -> bool {
         let modes = tcgetattr(&self.terminal).expect("modes").local_modes;
         modes.contains(LocalModes::ECHO | LocalModes::ICANON)
@@ -204,7 +205,7 @@ impl Drop for Pty {
     }
 }
 
-/// A command that runs the one in its arguments, with its keys from there.
+/// A command that runs the command in its arguments, with this source of keys.
 fn started_by(keys: &Keys) -> Command {
     let words: &[&str] = match keys {
         Keys::Input => &["env"],
@@ -247,7 +248,7 @@ fn q_ends_the_run_and_restores_the_terminal() {
         assert!(pty.is_cooked());
         pty.wait_for("slower");
         assert!(!pty.is_cooked());
-        // Ctrl-L, so that all of it is written and not only what differs.
+        // Ctrl-L redraws the whole screen, and not only the cells that differ.
         pty.press(b"4\x0c");
         pty.wait_for("offered");
         pty.press(key);
@@ -319,12 +320,12 @@ fn keys_come_from_the_terminal_where_the_input_is_none() {
     assert!(pty.is_cooked());
 }
 
-/// As where the window is closed and nobody gets SIGHUP: under `nohup`, or in a session of somebody else's.
+/// The terminal hangs up, but the child gets no SIGHUP, as under `nohup` or in a session of another process.
 #[test]
 fn a_terminal_that_hangs_up_ends_it() {
     let mut pty = Pty::start("hang up");
     pty.wait_for("Losses");
-    // It has read a key, so it is where it reads keys.
+    // The child has handled a key, so it is in the loop that reads keys.
     pty.press(b"?");
     pty.wait_for("reverse");
     pty.hang_up();

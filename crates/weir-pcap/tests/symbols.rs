@@ -1,4 +1,4 @@
-//! The library's face: libpcap's functions, and nothing else.
+//! The library exports libpcap's functions, and nothing else.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn defined(path: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
-/// Functions that take no handle and no name: the real ones serve all.
+/// Functions that take no handle and no device name. Those of the real libpcap suffice.
 const OF_NO_HANDLE: [&str; 37] = [
     "pcap_compile_nopcap",
     "pcap_datalink_name_to_val",

@@ -137,7 +137,7 @@ fn calls_are_answered_with_their_descriptors_and_errors_have_their_codes() {
     }
     assert_eq!(code("echo.back", json!([1])), NO_PARAMS);
     assert_eq!(code("plug.hello", json!({ "versions": [7] })), NO_HELLO);
-    // Too late an answer is nobody's, and the connection is as good as before.
+    // An answer that comes too late is discarded, and the connection can still be used.
     let late = client.call("echo.late", json!({}), &[], Duration::from_millis(20));
     assert!(matches!(late, Err(PlugError::NoAnswer(_))), "{late:?}");
     assert_eq!(client.call("echo.back", json!({}), &[], LIMIT).unwrap().result, json!({}));
@@ -163,7 +163,7 @@ fn who_breaks_the_protocol_is_told_or_hung_up_and_nothing_is_left() {
     };
     let end = |stream: &mut UnixStream| {
         let mut rest = Vec::new();
-        // Reset, if its bytes were not read.
+        // The connection is reset if the server has not read all bytes.
         let _ = stream.read_to_end(&mut rest);
     };
     for round in 0..50 {
@@ -172,19 +172,19 @@ fn who_breaks_the_protocol_is_told_or_hung_up_and_nothing_is_left() {
         match round % 5 {
             // An absurd length.
             0 => stream.write_all(&[0xff; 8]).unwrap(),
-            // Half a message, and the end.
+            // Half a message, and then the end of the stream.
             1 => stream.write_all(&[0, 0, 0, 9, b'{']).unwrap(),
-            // Descriptors that do not come.
+            // Descriptors that are announced but not sent.
             2 => {
                 framing::send(&mut stream, with(2).as_bytes()).unwrap();
                 framing::send(&mut stream, HELLO.as_bytes()).unwrap();
             }
-            // More than were announced.
+            // More descriptors than were announced.
             3 => {
                 framing::send(&mut stream, with(1).as_bytes()).unwrap();
                 descriptors::send(&stream, &[file.as_fd(); 2]).unwrap();
             }
-            // More than a server takes.
+            // More descriptors than a server accepts.
             _ => {
                 framing::send(&mut stream, with(limits::SERVER_DESCRIPTORS_MAX + 1).as_bytes())
                     .unwrap();
@@ -205,7 +205,7 @@ fn one_user_has_so_many_connections_and_gets_a_place_when_one_ends() {
     let mut clients: Vec<Client> = (0..3).map(|_| connect().unwrap()).collect();
     match connect().map(drop) {
         Err(PlugError::Refused(error)) => assert_eq!(error.code, BUSY),
-        // It may hang up before the hello is written.
+        // The server may hang up before the client has written its hello.
         other => assert!(matches!(other, Err(PlugError::Closed)), "{other:?}"),
     }
     clients.pop();

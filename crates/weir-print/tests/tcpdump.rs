@@ -1,4 +1,4 @@
-//! Lines beside those of `tcpdump -nn`: of frames made here, and of the traces that others have taken.
+//! Compares our lines with those of `tcpdump -nn`: for frames made here, and for traces from other projects.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ use weir_print::{Frame, Options, write_line};
 
 mod frames;
 
-/// Says aloud that a test did not run, where the run's summary looks for it.
+/// Reports that a test did not run, also in the log that the summary of the run reads.
 fn skip(name: &str, reason: &str) {
     let line = format!("SKIPPED {name}: {reason}");
     eprintln!("{line}");
@@ -21,12 +21,12 @@ fn skip(name: &str, reason: &str) {
     }
 }
 
-/// Absolute sequence numbers, no times. Nothing where there is no tcpdump: Debian's package has it.
+/// Returns tcpdump's lines, with absolute sequence numbers and without times. `None` if tcpdump is not installed.
 fn tcpdump(path: &Path) -> Option<Vec<String>> {
     let mut command = Command::new("tcpdump");
     command.args(["-nnSt", "-r"]).arg(path).stderr(Stdio::null());
     let text = command.output().ok()?.stdout;
-    // More lines of a frame are indented.
+    // Further lines of the same frame are indented.
     let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     let lines = lines.filter(|line| !line.starts_with(b"\t") && !line.starts_with(b" "));
     Some(lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect())
@@ -50,7 +50,7 @@ fn ours(path: &Path) -> Vec<String> {
     lines
 }
 
-/// tcpdump names tags with -e only.
+/// Removes the VLAN tags, which tcpdump prints only with -e.
 fn without_tags(mut line: &str) -> &str {
     while let Some(rest) = line.strip_prefix("vlan ") {
         let rest = rest.split_once(", p ").map_or("", |(_, rest)| rest);
@@ -81,7 +81,7 @@ fn fields(line: &str) -> BTreeMap<&'static str, &str> {
     fields
 }
 
-/// Fields that both have and that differ.
+/// The first field that both lines have and that differs.
 fn differs(theirs: &str, ours: &str) -> Option<String> {
     let ours_found = fields(ours);
     let differ = |(name, value): (&'static str, &str)| {
@@ -91,11 +91,11 @@ fn differs(theirs: &str, ours: &str) -> Option<String> {
     fields(theirs).into_iter().find_map(differ)
 }
 
-/// A frame of which tcpdump says less, or that it takes for something else.
+/// Whether the lines differ because tcpdump prints less, or takes the frame for something else.
 fn is_known(theirs: &str, ours: &str) -> bool {
-    // Fragments have numbers only, and headers with a length of 0 nothing.
+    // Of fragments, tcpdump prints only the protocol number; of packets whose length field is 0, nothing more.
     theirs.contains("ip-proto-") || theirs.contains("bad-len 0")
-    // Cisco HDLC by the link type of PPP; damaged headers are worded otherwise.
+    // Cisco HDLC with the link type of PPP; damaged headers, for which the words differ.
         || theirs.contains("unknown PPP") || theirs.contains("nvalid") || ours.contains("[bad")
 }
 
@@ -136,7 +136,7 @@ fn packets() -> Vec<Vec<u8>> {
     let (mut reset, mut data, mut none) = (SYN, SYN, SYN);
     reset[13] = 0x14;
     data[13] = 0x18;
-    // Of port 80 tcpdump says more.
+    // For port 80 tcpdump prints more.
     data[3] = 81;
     none[13] = 0;
     let inner = v4(6, 0, &SYN);
@@ -267,12 +267,12 @@ fn traces_of_others_have_the_fields_that_tcpdump_shows() {
     for path in &paths {
         let Some(theirs) = tcpdump(path) else { return skip(test, "no tcpdump") };
         let ours = ours(path);
-        // The traces' README.
+        // This is no trace, but the README of the folder.
         if theirs.is_empty() && ours.is_empty() {
             continue;
         }
         traces += 1;
-        // A line of theirs that is broken in two, or a damaged file that is read further here.
+        // tcpdump has printed a line break, or we have read a damaged file further than tcpdump.
         if theirs.len() != ours.len() {
             left_out.push(format!("{}: {}, not {}", path.display(), theirs.len(), ours.len()));
             continue;
@@ -301,6 +301,6 @@ fn traces_of_others_have_the_fields_that_tcpdump_shows() {
         wrong[..wrong.len().min(20)].join("\n")
     );
     assert!(lines > 100_000 && same * 100 > lines * 90, "{same} of {lines}");
-    // Few, or most of them could be left out unnoticed.
+    // The limit is low: otherwise most traces could be left out unnoticed.
     assert!(left_out.len() * 20 <= traces, "left out: {left_out:#?}");
 }

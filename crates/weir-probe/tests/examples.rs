@@ -15,10 +15,10 @@ use weir_lab::Testbed;
 use weir_lab::testbed::{RX_IPV4, require_root};
 use weir_ring::pass;
 
-/// Set in the environment, it makes a process of this program the writer.
+/// The environment variable that makes a process of this program the writer.
 const ENDLESS_WRITER: &str = "WEIR_TEST_ENDLESS_WRITER";
 
-/// An example's program: beside the folder of the programs of tests.
+/// The program of an example. Its folder is next to that of the test programs.
 fn example(name: &str) -> Command {
     let own = std::env::current_exe().expect("a path");
     let folder = own.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join("examples");
@@ -42,7 +42,7 @@ fn an_own_engine_gives_every_frame() {
 
 #[test]
 fn a_feed_joins_and_leaves_with_a_ledger_that_closes() {
-    // It asserts by itself that the ledger closes.
+    // The example itself asserts that the ledger closes.
     let said = text(example("add_a_feed").output().unwrap());
     let has = |start: &str| said.lines().filter(|line| line.contains(start)).count();
     assert_eq!((has("so far: offered"), has("at its end: offered")), (2, 2), "{said}");
@@ -51,13 +51,14 @@ fn a_feed_joins_and_leaves_with_a_ledger_that_closes() {
 #[test]
 fn another_process_reads_what_was_captured() {
     let said = text(example("read_from_another_process").output().unwrap());
-    // In whichever order they say it.
+    // The two processes may print in either order.
     assert!(said.contains("the writer: captured 1000000\n"), "{said}");
     assert!(said.contains("= 1000000\n"), "{said}");
 }
 
-/// Not a test by itself: a writer for the example's reader. It has the socket that this connects to as its standard
-/// input, says on standard error that it has written much, and goes on until it is killed.
+/// Not a test by itself: a writer for the example's reader. Its standard input is the listening socket to which the
+/// reader connects. It prints a line on standard error when it has captured many frames, and continues until it is
+/// killed.
 #[test]
 fn endless_writer() {
     if std::env::var_os(ENDLESS_WRITER).is_none() {

@@ -17,13 +17,13 @@ use weir_ring::{Poll, Reader, Start, Tally};
 
 use common::{LIMIT, wait_for};
 
-/// `ip` in this namespace.
+/// Runs `ip` in this namespace.
 fn ip(netns: &str, args: &str) {
     let status = Command::new("ip").args(["-n", netns]).args(args.split(' ')).status();
     assert!(status.expect("ip").success(), "ip -n {netns} {args}");
 }
 
-/// `follow0` of this namespace, waited for.
+/// A source that captures from `follow0` in this namespace, and waits for this interface when it is missing.
 fn followed(netns: &str) -> SourceSpec {
     let open: Opener = Arc::new({
         let netns = NetnsName::named(netns);
@@ -48,11 +48,11 @@ fn followed(netns: &str) -> SourceSpec {
 fn make_links(end: &End) {
     ip(&end.netns, "link add follow0 type veth peer name follow1");
     ip(&end.netns, "link set follow1 up");
-    // There, and down: it is taken up when it carries something.
+    // So far `follow0` exists, but is down.
     ip(&end.netns, "link set follow0 up");
 }
 
-/// Has ten frames arrive at `follow0`.
+/// Sends ten frames to `follow0`.
 fn send_ten(end: &End) {
     End { iface: "follow1".into(), ..end.clone() }.wait_for_carrier().unwrap();
     ip(&end.netns, "address add 192.0.2.1/24 dev follow1");
@@ -115,7 +115,7 @@ fn root_an_interface_is_waited_for_and_taken_up_again() {
     probe.stop();
 }
 
-/// Threads of this process that watch links.
+/// Number of threads of this process that watch links.
 fn watching() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("/proc").flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -135,7 +135,7 @@ fn root_a_network_namespace_that_is_made_anew_is_followed_and_let_go() {
     probe.start(source).unwrap();
     for life in 0..3 {
         if life > 0 {
-            // Not there for a while, though the capture keeps the same name; then another one.
+            // The namespace is missing for a while. Then there is another one of the same name.
             for (command, pause) in [("delete", 300), ("add", 0)] {
                 let mut netns = Command::new("ip");
                 netns.args(["netns", command, &bed.rx.netns]);
@@ -169,7 +169,7 @@ fn root_a_network_namespace_that_is_made_anew_is_followed_and_let_go() {
         );
         std::thread::sleep(Duration::from_millis(10));
     }
-    // And is watched again for the next one.
+    // The namespace is watched again for the next source.
     let (_, _) = probe.open(followed(&bed.rx.netns), vec![Wants::default()]).unwrap();
     assert_eq!(watching(), 1);
 }

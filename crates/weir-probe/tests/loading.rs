@@ -1,5 +1,5 @@
-//! Feeds are made, changed and removed on no thread that moves frames or answers wake-ups: an engine whose control
-//! stands still holds up nobody but who gave the command.
+//! Feeds are added, changed and removed on threads that neither move frames nor answer wake-ups. If the control of an
+//! engine blocks, only the thread that gave the command waits.
 
 mod common;
 
@@ -19,7 +19,7 @@ use weir_ring::{Batch, Ledger, Poll, Reader, Start};
 
 use common::{LIMIT, wait_for};
 
-/// Delays every thread that changes feeds, and says so.
+/// While it is shut, blocks every thread that changes feeds, and records that a thread waits.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -30,7 +30,7 @@ struct Gate {
 struct GateState {
     is_shut: bool,
     is_waited_at: bool,
-    /// The thread that pumps, and all threads that ever came here.
+    /// The thread that pumps, and all threads that have come to the gate since it was last shut.
     pumps: Option<ThreadId>,
     came: Vec<ThreadId>,
 }
@@ -55,7 +55,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until somebody stands there.
+    /// Waits until a thread is blocked at the gate.
     fn wait(&self) {
         let state = self.state.lock().unwrap();
         let waits = |state: &mut GateState| !state.is_waited_at;
@@ -177,11 +177,11 @@ fn an_engine_that_takes_its_time_with_a_feed_delays_no_frame_of_the_others() {
     for command in commands {
         gate.shut();
         std::thread::scope(|scope| {
-            // Opens it also where an assertion fails.
+            // Opens the gate even if an assertion fails.
             let _open = Opening(&gate);
             scope.spawn(command);
             gate.wait();
-            // Frames come, and wake who sleeps, while the engine stands still.
+            // While the engine's control is blocked, frames arrive and wake the sleeper.
             let (begin, until) = (Instant::now(), reader[0].ordinal() + 1000);
             while reader[0].ordinal() < until {
                 assert!(begin.elapsed() < LIMIT, "no frames");
@@ -214,7 +214,7 @@ fn a_process_may_let_go_of_a_feed_before_the_engine_does() {
     let (probe, _events) = Probe::new().unwrap();
     let gate = Arc::new(Gate::default());
     let (_, own) = probe.open(gated(&gate), vec![Feed::default().into()]).unwrap();
-    // Another reads it, too, so the feed stays.
+    // Another consumer reads the feed, too, so the feed stays.
     let stays = probe.add_consumer(1).unwrap();
     probe.attach(stays.id, own[0]).unwrap();
     let remote = probe.add_remote_consumer(1).unwrap();

@@ -1,5 +1,4 @@
-//! The probe at work on generated frames: sources, feeds and consumers come and go while frames
-//! flow.
+//! The probe with generated frames: sources, feeds and consumers come and go while frames flow.
 
 mod common;
 
@@ -22,10 +21,11 @@ use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Start};
 
 use common::{LIMIT, wait_for};
 
-/// Nanoseconds between the stamps of two frames.
+/// Nanoseconds between the timestamps of two frames.
 const STEP_NS: u64 = 20_000;
 
-/// One test at a time, of those that read: a reader that is not scheduled for a second has lost frames.
+/// Lets only one of the tests that read frames run at a time: a reader that is not scheduled for a second loses
+/// frames.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -82,7 +82,7 @@ fn steady() -> SourceSpec {
     spec(Arc::new(|feeds| Ok(Box::new(generator(feeds)?))), false)
 }
 
-/// A source that ends with the error that is put there.
+/// A source, and the place where a test puts the error with which the source ends.
 fn flaky(follows: bool) -> (SourceSpec, Arc<Mutex<Option<CaptureError>>>) {
     let error = Arc::new(Mutex::new(None));
     let theirs = Arc::clone(&error);
@@ -108,7 +108,7 @@ fn readers(joined: &Joined) -> Vec<Reader<Mapping>> {
     joined.rings.iter().map(|ring| Reader::new(ring, Start::Oldest).unwrap()).collect()
 }
 
-/// Reads until `enough`; gives the numbers of the frames, counted from the stamp of the first that was made.
+/// Reads until `enough`. Returns the numbers of the frames, which follow from their timestamps.
 fn read(reader: &mut Reader<Mapping>, enough: impl Fn(&[u64]) -> bool) -> Vec<u64> {
     let (begin, mut batch, mut numbers) = (Instant::now(), Batch::new(), Vec::new());
     while !enough(&numbers) {
@@ -188,7 +188,7 @@ fn a_consumer_waits_for_the_next_feed_and_passes_over_the_one_that_it_left() {
 
 #[test]
 fn a_source_that_waits_loses_nothing_to_a_slow_consumer_and_is_known_after_its_end() {
-    const FRAMES: u64 = 200_000; // 18 MiB of records through a ring of 4
+    const FRAMES: u64 = 200_000; // 18 MiB of records through a ring of 4 MiB
     let _alone = alone();
     let open: Opener = Arc::new(|feeds| {
         let setup = Setup {
@@ -249,7 +249,7 @@ fn a_source_fails_alone() {
     });
     assert_eq!(said, "the driver is gone");
     assert!(ledger_of(&events, gone.feed).closes());
-    // Its rings are closed, and read to their end.
+    // Its rings are closed, and can be read to their end.
     read(&mut readers(&gone)[0], |_| false);
     wait_for(&events, |event| {
         matches!(event, Event::Closed(source) if source == fails).then_some(())
@@ -273,7 +273,7 @@ fn a_withdrawn_right_acts_at_once_and_the_others_lose_nothing() {
     let mut reader = readers(&old).remove(0);
     let mut numbers = read(&mut reader, |frames| frames.len() > 100);
     probe.withdraw(goes.id).unwrap();
-    // Memory that the other may have mapped gets no more frames.
+    // The memory that the withdrawn consumer may still have mapped gets no more frames.
     let written = old.rings[0].frames_written();
     let new = joined(&stays);
     let mut news = readers(&new).remove(0);
@@ -294,7 +294,7 @@ fn a_source_that_is_followed_is_waited_for_and_comes_back_with_a_ledger_of_its_o
     let (there, error) = flaky(true);
     let open: Opener = Arc::new({
         let tries = Arc::clone(&tries);
-        // Not there at first, and not right after it vanished.
+        // The interface is missing at first, and again right after it vanished.
         move |feeds| match tries.fetch_add(1, Ordering::Relaxed) {
             1 | 3 => (there.open)(feeds),
             _ => Err(CaptureError::NoInterface { iface: "eth9".into() }),
@@ -317,7 +317,7 @@ fn a_source_that_is_followed_is_waited_for_and_comes_back_with_a_ledger_of_its_o
         assert!(ledger_of(&events, here.feed).closes());
         let left = consumer.wait_for_update(LIMIT);
         assert!(matches!(left, Some(Update::Left(feed, _)) if feed == here.feed));
-        // It has been looked for once before it is looked for again.
+        // Wait until the probe itself has looked for the interface, before the test asks it to look again.
         let begin = Instant::now();
         let expected = 3 + 2 * feeds.len() as u32;
         while tries.load(Ordering::Relaxed) < expected {
@@ -334,7 +334,7 @@ fn a_panic_while_a_source_is_opened_is_passed_on_and_nobody_waits_for_its_answer
     for follows in [false, true] {
         let (probe, events) = Probe::new().unwrap();
         let tries = AtomicU32::new(0);
-        // One that is followed is opened again by the housekeeper.
+        // A source that is followed is opened again by the housekeeper.
         let open: Opener = Arc::new(move |_| match tries.fetch_add(1, Ordering::Relaxed) {
             0 if follows => Err(CaptureError::NoInterface { iface: "eth9".into() }),
             _ => panic!("a bug of ours"),
@@ -345,7 +345,7 @@ fn a_panic_while_a_source_is_opened_is_passed_on_and_nobody_waits_for_its_answer
             probe.look_again(source);
             wait_for(&events, |event| matches!(event, Event::Failed(..)).then_some(()));
         }
-        // Others do not notice.
+        // Other sources are not affected.
         let (steady, _) = probe.open(steady(), vec![snaplen(64)]).unwrap();
         probe.start(steady).unwrap();
         let stop = std::panic::AssertUnwindSafe(|| probe.stop());
@@ -360,7 +360,7 @@ fn whoever_is_followed_and_goes_away_while_it_is_opened_is_waited_for() {
     let no_device = || std::io::Error::from_raw_os_error(19);
     let refused = CaptureError::Os { doing: "attaching".into(), source: no_device() };
     let link = |iface: &str| LinkName { netns: None, iface: Some(iface.into()) };
-    // One that is not there, whatever the error; and one that is there again.
+    // An interface that is missing, with some other error; and one that exists, with the error for a missing one.
     for (iface, error) in [("weir-none", CaptureError::Ended), ("lo", refused)] {
         let error = Mutex::new(Some(error));
         let open: Opener = Arc::new(move |feeds| match error.lock().unwrap().take() {

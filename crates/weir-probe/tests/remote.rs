@@ -23,10 +23,10 @@ use weir_ring::{Batch, Poll, Reader, Start, pass};
 use common::{LIMIT, wait_for};
 use process::{Other, PATIENCE, ROLE};
 
-/// Nanoseconds between the stamps of two frames. A ring holds ten seconds of them.
+/// Nanoseconds between the timestamps of two frames. A ring holds ten seconds of them.
 const STEP_NS: u64 = 200_000;
 const RINGS: usize = 2;
-/// So many frames of a feed are read before the reader says so.
+/// Number of frames of a feed that the reader reads before its first report.
 const SOME: u64 = 100;
 
 fn slow() -> SourceSpec {
@@ -44,8 +44,8 @@ fn slow() -> SourceSpec {
     })
 }
 
-/// Not a test by itself: the reader. It has channels for two feeds, reads each to its end without a frame missing, and
-/// tells the numbers of its first and last frame: once it has read some, and at the end.
+/// Not a test by itself: the reader. It has channels for two feeds. It reads each feed to its end, checks that no
+/// frame is missing, and reports the numbers of the first and the last frame: after [`SOME`] frames, and at the end.
 #[test]
 fn reader_process() {
     if std::env::var_os(ROLE).is_none() {
@@ -92,14 +92,14 @@ fn tell(stream: &mut UnixStream, first: u64, last: u64) {
     stream.write_all(&[first.to_le_bytes(), last.to_le_bytes()].concat()).unwrap();
 }
 
-/// The numbers that the reader tells next.
+/// The numbers in the reader's next report.
 fn told(other: &mut Other) -> (u64, u64) {
     let mut numbers = [[0; 8]; 2];
     numbers.iter_mut().for_each(|number| other.stream.read_exact(number).unwrap());
     (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]))
 }
 
-/// Another process, as the probe has it, with its two channels.
+/// Starts another process, and adds it to the probe as a consumer with two channels.
 fn start(probe: &Probe) -> (Other, RemoteConsumer) {
     let other = Other::start("reader_process", "reader", &[]);
     let remote = probe.add_remote_consumer(RINGS).unwrap();
@@ -138,7 +138,8 @@ fn a_withdrawn_process_gets_no_frame_more_and_the_others_miss_none() {
     hand_over(&mut stays, &fresh);
     let (first, last) = told(&mut stays);
     assert_eq!(last - first + 1, written);
-    // It has the frames that it had a right to, gets no more messages, and has no channel left.
+    // The withdrawn process has read the frames written before, is told of no further feed, and can give no further
+    // channel.
     assert_eq!(told(&mut goes), (first, last));
     let [page, socket] = Sleeper::new(RINGS).unwrap().channel().unwrap();
     let late = going.give_channel(Waker::attach(page, socket, RINGS).unwrap()).unwrap_err();
@@ -178,7 +179,7 @@ fn a_process_without_a_channel_is_not_attached_until_it_gives_one() {
     probe.attach(remote.id, own[0]).unwrap();
     let old = remote.wait_for_feed(LIMIT).expect("it has joined");
 
-    // It would be moved to fresh rings, and cannot be woken there.
+    // The process would be moved to fresh rings, but has no channel left to be woken there.
     let goes = probe.add_consumer(RINGS).unwrap();
     probe.attach(goes.id, own[0]).unwrap();
     probe.withdraw(goes.id).unwrap();
@@ -212,14 +213,14 @@ fn a_process_that_is_detached_is_not_told_that_the_writer_has_died() {
     give();
     probe.attach(remote.id, own[0]).unwrap();
     let joined = remote.wait_for_feed(LIMIT).expect("it has joined");
-    // It has the channel as long as it reads the feed.
+    // The channel stays in use as long as the process reads the feed.
     remote.let_go_of_channel(0);
     probe.detach(remote.id, own[0]).unwrap();
     assert!(
         matches!(remote.wait_for_update(LIMIT), Some(Update::Left(feed, _)) if feed == joined.feed)
     );
     assert_eq!(sleeper.find_gone_writer(), None);
-    // Nor are its lines another feed's, until it says so: on whatever thread, as soon as it is told.
+    // Its lines are not given to another feed either, until the process lets go of the channel.
     give();
     let said = probe.attach(remote.id, own[0]).unwrap_err().to_string();
     assert!(said.contains("has no room for 1 more"), "{said}");
@@ -227,7 +228,7 @@ fn a_process_that_is_detached_is_not_told_that_the_writer_has_died() {
     assert_eq!(sleeper.find_gone_writer(), Some(0));
     probe.attach(remote.id, own[0]).unwrap();
     assert_eq!(remote.wait_for_feed(LIMIT).expect("it has joined").channel, Some(1));
-    // Its own end hangs up the channels that it still has.
+    // Dropping the consumer hangs up the channels that it still has.
     drop(remote);
     assert_eq!(sleeper.find_gone_writer(), Some(1));
 }

@@ -30,7 +30,7 @@ pub fn heap_ring() -> Ring<Vec<AtomicU64>> {
     Ring::open(Arc::new(memory)).unwrap()
 }
 
-/// Contents of test frames, which depend on the ordinal only.
+/// Metadata of a test frame, which depends on the ordinal only.
 pub fn meta(ordinal: u64) -> Meta {
     Meta {
         interface_id: 0,

@@ -1,5 +1,5 @@
-//! Classic programs on sockets: run by a model of the kernel, and by the kernel itself, with tags
-//! beside the bytes and without.
+//! Classic programs on sockets: run by a model of the kernel, and by the kernel itself, with the outer VLAN tag in
+//! the bytes of the frame, and beside the bytes (in the metadata of the packet, where the kernel puts it).
 
 use std::collections::HashSet;
 use std::io;
@@ -19,8 +19,8 @@ fn takes(program: &Program, wire: &[u8]) -> bool {
     oracle::run(program, wire, wire.len() as u32) > 0
 }
 
-/// Compares the model with libpcap: on the frame as it is, and, if it is tagged, on the form in
-/// which the kernel has it.
+/// Compares the model with libpcap: on the frame as it is, and with a tag of each protocol. The model gets the tag
+/// beside the bytes, as the kernel has it, and libpcap gets it in the bytes, as on the wire.
 #[track_caller]
 fn held_to_libpcap(program: &Program, code: &[Insn], bytes: &[u8]) {
     let verdict = |taken: bool| if taken { 1500 } else { 0 };
@@ -35,7 +35,7 @@ fn held_to_libpcap(program: &Program, code: &[Insn], bytes: &[u8]) {
     }
 }
 
-/// The program for sockets, which the model accepts.
+/// Converts the program for sockets, and checks that the model accepts the result.
 #[track_caller]
 fn converted(program: &Program) -> Vec<Insn> {
     let code = convert(program, 1500).unwrap_or_else(|error| panic!("{program:?}: {error}"));
@@ -76,7 +76,7 @@ proptest! {
     /// The kernel refuses to load words that were not written.
     #[test]
     fn scratch_memory_begins_as_zero(program in random::sparing(), bytes in random::bytes()) {
-        // Without the stores at its beginning, which are for libpcap.
+        // Without the 15 stores at its beginning, which only libpcap needs: it does not clear its scratch memory.
         let rest = &program.insns()[15..];
         let program = Program::new(rest).expect("the end of one");
         let code = converted(&program);
@@ -90,7 +90,7 @@ proptest! {
         prop_assert!(refused.is_none(), "{:?}: {:?} as {:?}", refused, program, code);
     }
 
-    /// No word is left for the translation. It succeeds if it needs none.
+    /// These programs use all words of scratch memory. The conversion succeeds if it needs none for itself.
     #[test]
     fn random_programs_that_use_all_words_do_so_or_are_refused(
         program in random::program(),
@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// Every load, at every place near the tag.
+/// Every load, at every offset near the tag.
 #[test]
 fn loads_around_the_tag_see_the_wire() {
     let bytes: Vec<u8> = (0x40..0x60).collect();
@@ -167,8 +167,8 @@ fn the_kernel_gives_libpcaps_verdict_by_classic_programs() {
     assert!(compared > 10 * too_long, "{compared} compared, {too_long} too long here");
 }
 
-/// Conditional jumps reach over 255 instructions. These, and their translations, are longer in both
-/// directions.
+/// A conditional jump of classic BPF skips at most 255 instructions. Both branches of the jump here skip nearly as
+/// many, and in the converted program more.
 #[test]
 fn long_jumps_arrive() {
     let mut insns = vec![
@@ -192,7 +192,7 @@ fn long_jumps_arrive() {
 #[test]
 fn the_kernel_takes_long_programs() {
     let optmem = std::fs::read_to_string("/proc/sys/net/core/optmem_max").expect("a limit");
-    // Six times the limit of older kernels.
+    // At least 128 KiB. On older kernels the limit is 20 KiB.
     let has_room = optmem.trim().parse::<u32>().expect("a number") >= 128 << 10;
     let hosts: Vec<_> =
         (0..if has_room { 120 } else { 20 }).map(|n| format!("host 10.0.{n}.1")).collect();
@@ -244,7 +244,7 @@ fn send(socket: &OwnedFd, bytes: &[u8]) {
     assert_eq!(sent, bytes.len() as isize, "{}", io::Error::last_os_error());
 }
 
-/// A frame that has arrived.
+/// Returns a frame that has arrived, or `None`.
 fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 16_384];
     // SAFETY: the kernel writes at most `bytes.len()` bytes.
@@ -255,17 +255,17 @@ fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Two sockets that receive the same frames.
+/// A sender, and two sockets that receive the same frames.
 struct Link<'a> {
     from: &'a End,
     sender: OwnedFd,
-    /// Takes all frames.
+    /// Has no filter, and so receives all frames.
     witness: OwnedFd,
     /// Receives each frame before the witness, because the kernel serves the newest socket first.
     judge: OwnedFd,
 }
 
-/// Marks the end. Nothing else sends this EtherType, which is for experiments.
+/// Marks the end of the sent frames. Nothing else sends this EtherType, which is for experiments.
 const LAST: [u8; 60] = {
     let mut frame = [0xee; 60];
     (frame[0], frame[12], frame[13]) = (2, 0x88, 0xb6);
@@ -275,14 +275,15 @@ const LAST: [u8; 60] = {
 impl<'a> Link<'a> {
     fn new(bed: &'a Testbed) -> Link<'a> {
         let sender = bed.tx.run(|| packet_socket(&bed.tx.iface)).expect("a namespace");
-        // It receives nothing.
+        // Its filter rejects all frames, because nobody reads from it.
         attach_classic(sender.as_fd(), &[Insn::new(RET_K, 0)]).expect("a filter");
         let socket = || bed.rx.run(|| packet_socket(&bed.rx.iface)).expect("a namespace");
         let witness = socket();
         Link { from: &bed.tx, sender, witness, judge: socket() }
     }
 
-    /// The frames of `frames` that arrive at each socket, as they arrive: the witness's first.
+    /// Sends `frames`. Returns the frames that each socket has received: those of the witness, then those of the
+    /// judge.
     fn pass(&self, frames: &[Vec<u8>]) -> [HashSet<Vec<u8>>; 2] {
         frames.iter().for_each(|frame| send(&self.sender, frame));
         send(&self.sender, &LAST);
@@ -312,13 +313,13 @@ fn root_classic_programs_see_the_tag_that_the_kernel_took_off() {
         for program in &programs {
             let code = convert(program, u32::MAX).expect("it has a word to spare");
             match attach_classic(link.judge.as_fd(), &code) {
-                // Beside the one before.
+                // The socket keeps its old filter until then, and both count towards the limit.
                 Err(error) if is_too_long(&error, &code) => continue,
                 attached => attached.unwrap_or_else(|error| panic!("{code:?}: {error}")),
             }
             let [seen, chosen] = link.pass(&wire);
             for frame in &wire {
-                // All tags came beside the bytes, none in them.
+                // The kernel delivers every frame without its tag in the bytes.
                 let (off, _) = taken_off(frame);
                 assert!(seen.contains(&off), "{frame:02x?} did not come, or not so");
                 let expected = takes(program, frame);

@@ -1,4 +1,4 @@
-//! Frames of every kind that filters distinguish, and of kinds that are never sent.
+//! Frames of every kind that filters distinguish, and malformed frames that no host sends.
 
 use weir_filter::Tag;
 use weir_frame::read::FrameReader;
@@ -116,7 +116,7 @@ fn kinds() -> Vec<Vec<u8>> {
         ethernet(0x80f3, &[0; 30]),
         ethernet(0x6003, &[0x81, 2, 1, 0, 0, 4]),
         ethernet(0x88cc, &[2, 7, 4, 1]),
-        // Jumbo, and beyond what a page holds.
+        // A jumbo frame, and a shorter one. Neither fits in a page together with XDP's headroom and tailroom.
         ethernet(0x800, &ipv4(6, 0, 0, &tcp(443, 50000, 0x10, 8946))),
         ethernet(0x800, &ipv4(17, 0, 0, &udp(2049, 2049, 3700))),
     ]
@@ -134,7 +134,7 @@ fn random(seed: u64, len: usize) -> Vec<u8> {
     .collect()
 }
 
-/// The kinds, real traffic, cut frames, garbage.
+/// One frame of each kind, frames of real traffic, truncated frames, and random bytes.
 pub fn all() -> Vec<Vec<u8>> {
     let mut frames = kinds();
     let cut: Vec<_> = frames
@@ -168,17 +168,17 @@ pub fn all() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Frames that a hook can receive: those with whole Ethernet headers.
+/// Frames that XDP and TC can receive: those with a whole Ethernet header.
 pub fn for_the_kernel() -> Vec<Vec<u8>> {
     all().into_iter().filter(|frame| frame.len() >= 14).collect()
 }
 
-/// Whether the kernel's test runs accept the frame at TC: no cut IP headers, and all in one page.
+/// Whether `BPF_PROG_TEST_RUN` accepts the frame at TC: it must contain a whole IP header and fit in one page.
 pub fn for_tc(frame: &[u8]) -> bool {
     (14 + 40..3000).contains(&frame.len())
 }
 
-/// The frame as it is on the wire, if it has this tag beside its bytes.
+/// The frame as it is on the wire, for a frame with this tag beside its bytes.
 pub fn tagged(frame: &[u8], tag: Tag) -> Vec<u8> {
     vlan(tag.protocol, tag.tci, frame)
 }

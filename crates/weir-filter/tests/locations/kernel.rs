@@ -22,7 +22,7 @@ pub fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> EbpfInsn {
 }
 
 impl Loaded {
-    /// Converts and loads. The error is the verifier's log.
+    /// Converts and loads a program. The error contains the verifier's log.
     pub fn new(program: &Program, target: Target) -> Result<Loaded, String> {
         let code = ebpf::convert(program, target).map_err(|error| error.to_string())?;
         Loaded::code(&code, target)
@@ -63,13 +63,13 @@ impl Loaded {
         load_aloud(code, target)
     }
 
-    /// The answer for the frame.
+    /// Result of the program for the frame.
     #[track_caller]
     pub fn run(&self, bytes: &[u8]) -> u32 {
         self.run_often(bytes, 1)
     }
 
-    /// The last answer of `repeat` runs.
+    /// Result of the last of `repeat` runs.
     #[track_caller]
     pub fn run_often(&self, bytes: &[u8], repeat: i32) -> u32 {
         let mut options = libbpf_sys::bpf_test_run_opts {
@@ -159,7 +159,7 @@ pub fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Loads the code. The error has the verifier's reason.
+/// Loads the code. If the kernel refuses it, the error contains the verifier's reason.
 fn load_aloud(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
     let code = &ebpf::alone(code, target);
     let mut options = libbpf_sys::bpf_prog_load_opts::default();
@@ -171,7 +171,8 @@ fn load_aloud(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
     };
     options.prog_flags = flags;
     load(kind, code, &mut options).or_else(|_| {
-        // Loads again, to get the reason: to write it takes the verifier longer than the rest.
+        // Load again, with a log that contains the reason. The first load has no log, because writing it takes the
+        // verifier longer than its checks.
         let mut log = vec![0u8; 1 << 20];
         options.log_level = 1;
         options.log_size = log.len() as u32;
@@ -183,7 +184,7 @@ fn load_aloud(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
     })
 }
 
-/// Memory to which `options` points lives as long as the call.
+/// The memory to which `options` points must be valid until the call returns.
 fn load(
     kind: libbpf_sys::bpf_prog_type,
     code: &[EbpfInsn],

@@ -1,6 +1,5 @@
-//! One meaning in every place: the same verdict from libpcap's interpreter, Weir's interpreter,
-//! machine code in user space, and the kernel at XDP, at TC and at sockets, there as eBPF and as
-//! classic BPF.
+//! A filter gives the same verdict wherever it runs: in libpcap's interpreter, in Weir's interpreter, as machine code
+//! in user space, and in the kernel: at XDP, at TC, and at sockets as eBPF and as classic BPF.
 
 mod classic;
 mod expressions;
@@ -113,8 +112,7 @@ proptest! {
         prop_assert_eq!(in_user_space(&compiled(both), &bytes, wire_len), expected);
     }
 
-    /// For a program that asks for the tag beside the bytes, a tag in the bytes gives the same
-    /// verdict.
+    /// A program that reads the tag beside the bytes gives the same verdict if the tag is in the bytes.
     #[test]
     fn a_tag_in_the_bytes_is_taken_off_for_those_who_ask(
         program in random::asking(),
@@ -154,14 +152,14 @@ fn the_tag_is_where_the_program_looks_for_it() {
     inside.splice(12..12, [0x88, 0xa8, 0x12, 0x34]);
     let inside = Frame { bytes: &inside, wire_len: 64, tag: None };
     let cases = [
-        // Programs that do not ask see the frame as on the wire.
+        // Programs that do not read the tag beside the bytes see the frame as it is on the wire.
         (get(&[Insn::new(LD_H_ABS, 12)]), 0x88a8),
         (get(&[Insn::new(LD_W_ABS, 10)]), 0x0a0b_88a8),
         (get(&[Insn::new(LD_W_ABS, 14)]), 0x1234_0c0d),
         (get(&[Insn::new(LDX_IMM, 3), Insn::new(LD_W_IND, 11)]), 0x1234_0c0d),
         (get(&[Insn::new(LD_W_ABS, 16)]), 0x0c0d_0e0f),
         (get(&[Insn::new(LD_LEN, 0)]), 64),
-        // Programs that ask see it as the kernel's sockets do.
+        // Programs that read it see the frame as the kernel's sockets do.
         (get(&[Insn::new(LD_B_ABS, VLAN_TAG_PRESENT)]), 1),
         (get(&[Insn::new(LD_B_ABS, VLAN_TAG)]), 0x1234),
         (get(&[Insn::new(LD_W_ABS, VLAN_TAG), Insn::new(LD_H_ABS, 12)]), 0x0c0d),
@@ -175,7 +173,7 @@ fn the_tag_is_where_the_program_looks_for_it() {
     }
 }
 
-/// Loads the program at both hooks, and compares it with libpcap on all frames that the hook
+/// Loads the program for XDP and for TC, and compares it with libpcap on all frames that a test run of this type
 /// accepts.
 fn held_to_libpcap(what: &str, program: &Program, frames: &[Vec<u8>]) {
     for target in [Target::Xdp, Target::Tc] {

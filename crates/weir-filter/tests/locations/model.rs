@@ -1,12 +1,12 @@
-//! A model of how the kernel checks and runs classic programs on packet sockets. Converted programs
-//! may rely on it.
+//! A model of how the kernel checks and runs classic programs on packet sockets. Converted programs may rely on this
+//! behaviour.
 //!
 //! Source: `bpf_check_classic`, `check_load_and_stores` and `bpf_convert_filter`, net/core/filter.c, Linux 6.18.
 
 use weir_filter::insn::*;
 use weir_filter::{Insn, Tag};
 
-/// Loaded by offset (`SKF_AD_VLAN_TPID`), as [`VLAN_TAG`] and [`VLAN_TAG_PRESENT`] are.
+/// Offset of an extension (`SKF_AD_VLAN_TPID`), like [`VLAN_TAG`] and [`VLAN_TAG_PRESENT`].
 const VLAN_TPID: u32 = EXTENSION + 60;
 
 fn is_extension(k: u32) -> bool {
@@ -29,8 +29,8 @@ pub fn is_taken(insns: &[Insn]) -> bool {
     ends && insns.len() <= 4096 && insns.iter().enumerate().all(in_bounds) && writes_first(insns)
 }
 
-/// Whether words are written before they are loaded, on all paths that the kernel assumes: it does
-/// not see that a `ret` ends one.
+/// Whether every word of scratch memory is written before it is loaded, on all paths. Like the kernel, this assumes
+/// that a path continues after a `ret`.
 fn writes_first(insns: &[Insn]) -> bool {
     let (mut written, mut known) = (vec![u16::MAX; insns.len()], 0u16);
     for (at, insn) in insns.iter().enumerate() {
@@ -56,7 +56,7 @@ fn writes_first(insns: &[Insn]) -> bool {
 /// rejected.
 ///
 /// # Panics
-/// Where kernels differ: loads before the frame's first byte, shifts by 32 or more.
+/// If kernels differ in the result: for loads before the frame's first byte, and shifts by 32 or more.
 pub fn run(insns: &[Insn], bytes: &[u8], tag: Option<Tag>) -> u32 {
     let (mut a, mut x, mut memory, mut at) = (0u32, 0u32, [None; 16], 0);
     let load = |begin: u32, size: usize| {

@@ -1,4 +1,4 @@
-//! libpcap's compiler, and its interpreter, which is the reference.
+//! libpcap's compiler, and its interpreter, whose verdict is the reference for all others.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -7,7 +7,7 @@ use pcap as _; // links libpcap
 use weir_filter::{Insn, Program};
 pub use weir_lab::verdict::libpcap as run;
 
-/// pcap/bpf.h.
+/// `struct bpf_program` of pcap/bpf.h.
 #[repr(C)]
 struct BpfProgram {
     len: c_uint,
@@ -28,7 +28,7 @@ unsafe extern "C" {
     fn pcap_freecode(program: *mut BpfProgram);
 }
 
-/// Compiles for Ethernet. Fails if libpcap refuses the text.
+/// Compiles for Ethernet. Panics if libpcap refuses the text.
 #[track_caller]
 pub fn compile(text: &str) -> Program {
     let c_text = CString::new(text).expect("no zero bytes");

@@ -7,12 +7,12 @@ use proptest::test_runner::TestRunner;
 use weir_filter::insn::*;
 use weir_filter::{Insn, Program};
 
-/// Frame bytes: short, long, and such that comparisons are sometimes true.
+/// Frames of 0 to 127 bytes. About half of the bytes are below 4, so that comparisons are sometimes true.
 pub fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![any::<u8>(), 0u8..4], 0..128)
 }
 
-/// A program of up to 40 instructions that often runs past the first ones.
+/// A program with up to 39 random instructions, of which it often executes more than the first few.
 pub fn program() -> impl Strategy<Value = Program> {
     body(40, false, 16)
 }
@@ -22,19 +22,19 @@ pub fn sparing() -> impl Strategy<Value = Program> {
     body(40, false, 15)
 }
 
-/// A program that asks for the tag beside the bytes.
+/// A program that reads the tag beside the bytes.
 pub fn asking() -> impl Strategy<Value = Program> {
     body(40, true, 16)
 }
 
-/// The same `count` programs each time.
+/// Returns `count` programs, which are the same in each run.
 pub fn some(strategy: &impl Strategy<Value = Program>, count: usize) -> Vec<Program> {
     let mut runner = TestRunner::deterministic();
     let mut one = || strategy.new_tree(&mut runner).expect("nothing is filtered out").current();
     (0..count).map(|_| one()).collect()
 }
 
-/// A program of exactly this length: loads and conditions of every kind.
+/// A program of exactly this length, which repeats some loads, arithmetic, a store and a condition.
 pub fn long(length: usize) -> Program {
     let cycle = [
         Insn::new(LD_B_ABS, 12),
@@ -76,7 +76,7 @@ fn body(insns_max: usize, asking: bool, words: u32) -> impl Strategy<Value = Pro
 
 fn insn(words: u32) -> impl Strategy<Value = Insn> {
     let offset = prop_oneof![8 => 0u32..24, 4 => 0u32..128, 1 => 0u32..70_000, 1 => any::<u32>()];
-    // Not the offsets of extensions.
+    // Offsets of extensions are replaced by others.
     let beside = EXTENSION..EXTENSION + 64;
     let offset = offset.prop_map(move |k| if beside.contains(&k) { k - 64 } else { k });
     let absolute = prop_oneof![Just(LD_W_ABS), Just(LD_H_ABS), Just(LD_B_ABS), Just(LDX_MSH)];

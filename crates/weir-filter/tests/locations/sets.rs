@@ -1,4 +1,5 @@
-//! Sets of filters: wherever they run, each filter's bit is libpcap's verdict on it alone.
+//! Sets of filters: wherever a set runs, each bit of its result is libpcap's verdict on the one filter that it stands
+//! for.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -9,7 +10,7 @@ use weir_filter::{Frame, Program, SET_MAX, Tag, UserFilterSet, interpret};
 use crate::kernel::{Loaded, Socket};
 use crate::{expressions, frames, oracle, random};
 
-/// Answer of libpcap for each filter.
+/// libpcap's verdicts on the filters, one bit for each.
 fn by_libpcap(set: &[Option<&Program>], bytes: &[u8]) -> u32 {
     mask(set, |program| oracle::run(program, bytes, bytes.len() as u32))
 }
@@ -35,8 +36,8 @@ fn sets(programs: &[Program]) -> Vec<Vec<Option<&Program>>> {
 }
 
 fn expressions() -> Vec<Program> {
-    // Adjacent expressions are similar. Steps of a prime that does not divide their number mix
-    // them.
+    // Adjacent expressions are similar, so this changes the order. It takes steps of a prime that does not divide the
+    // number of expressions, and so takes each once.
     let texts = expressions::all();
     let step = if texts.len().is_multiple_of(71) { 73 } else { 71 };
     (0..texts.len()).map(|n| oracle::compile(&texts[n * step % texts.len()])).collect()
@@ -69,7 +70,7 @@ proptest! {
         }
     }
 
-    /// Programs that ask for the tag beside the bytes, and others, run on the same frame.
+    /// Programs that read the tag beside the bytes, and others, run on the same frame.
     #[test]
     fn in_a_set_each_sees_the_tag_where_it_looks_for_it(
         asking in vec(random::asking(), 1..8),
@@ -88,7 +89,7 @@ proptest! {
     }
 }
 
-/// Loads the set at both hooks, and compares it with libpcap, also with a tag beside the bytes.
+/// Loads the set for XDP and for TC, and compares it with libpcap, also with a tag beside the bytes.
 fn held_to_libpcap(set: &[Option<&Program>], frames: &[Vec<u8>]) {
     for target in [Target::Xdp, Target::Tc] {
         let loaded = Loaded::set(set, target).unwrap_or_else(|log| panic!("{set:?}: {log}"));
@@ -101,7 +102,7 @@ fn held_to_libpcap(set: &[Option<&Program>], frames: &[Vec<u8>]) {
     let code = convert_set(set, Target::Tc).expect("it was converted");
     let tagging = Loaded::tagging(&code, tag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
     let told = convert_set(set, Target::XdpTag).expect("it was converted");
-    // Accepted for any tag that a caller passes, and for this one.
+    // The verifier must accept it without knowledge of the tag that the caller passes, and with this known tag.
     Loaded::code(&told, Target::XdpTag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
     let told = Loaded::told(&told, tag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
     for bytes in frames.iter().filter(|bytes| frames::for_tc(bytes)) {
@@ -173,8 +174,8 @@ fn root_sets_give_libpcaps_verdicts_at_sockets() {
     }
     let frames: Vec<_> = frames::all().into_iter().filter(|frame| !frame.is_empty()).collect();
     let (texts, random) = (expressions(), random::some(&random::program(), 40));
-    // A socket cuts the frame to the number of bytes in the answer. For small sets, that shows the
-    // whole answer.
+    // A socket truncates the frame to as many bytes as the result says. So for small sets the length of the delivered
+    // frame shows the whole result.
     let small = sets(&texts).into_iter().take(8).chain(sets(&random).into_iter().take(6));
     for set in small.chain(sets(&texts).into_iter().skip(8).step_by(8)) {
         let loaded = Loaded::set(&set, Target::Socket).unwrap_or_else(|log| panic!("{log}"));
@@ -186,14 +187,14 @@ fn root_sets_give_libpcaps_verdicts_at_sockets() {
     }
 }
 
-/// The remedy of a loader whose set the kernel refuses.
+/// If the kernel refuses a set, a loader can load fewer of its filters.
 #[test]
 fn root_what_is_too_much_for_the_verifier_is_less_without_the_last_filters() {
     let name = "root_what_is_too_much_for_the_verifier_is_less_without_the_last_filters";
     if !weir_lab::testbed::require_root(name) {
         return;
     }
-    // All of them are 600,000 instructions. Linux 6.18 accepts eight.
+    // All filters together have 600,000 instructions. Linux 6.18 accepts a set of eight.
     let programs: Vec<_> = (0..SET_MAX).map(|n| random::long(1500 - n)).collect();
     let set: Vec<_> = programs.iter().map(Some).collect();
     let mut count = SET_MAX;

@@ -1,5 +1,4 @@
-//! Files of every kind through the reader: as built here, cut, damaged, and as `pcap-parser` sees
-//! them.
+//! Tests of the reader with files of every kind: whole, truncated and damaged; and a comparison with `pcap-parser`.
 
 use super::bytes::Order;
 use super::*;
@@ -9,7 +8,7 @@ use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{PcapBlockOwned, PcapError, PcapNGReader};
 use proptest::prelude::*;
 
-/// A frame, without a borrow.
+/// A frame that owns its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Owned {
     ts_ns: u64,
@@ -28,7 +27,7 @@ impl From<Frame<'_>> for Owned {
     }
 }
 
-/// Gives pieces of its bytes, and between them says that there are none yet.
+/// An input that returns its bytes in pieces, and `WouldBlock` between them.
 struct Hesitant<'a> {
     bytes: &'a [u8],
     pieces: &'a [usize],
@@ -47,7 +46,7 @@ impl Read for Hesitant<'_> {
     }
 }
 
-/// All whole frames, and the error that ended them.
+/// Returns all whole frames, and the error that follows them, if any.
 fn read_all(file: &[u8]) -> (Vec<Owned>, Option<ReadError>) {
     let mut frames = Vec::new();
     let mut reader = match FrameReader::open(file) {
@@ -176,7 +175,7 @@ const BOTH: [Order; 2] = [Order::Little, Order::Big];
 fn classic_pcap_of_both_orders_and_resolutions() {
     for order in BOTH {
         for (magic, ns_per_tick) in [(0xa1b2_c3d4, 1000), (0xa1b2_3c4d, 1)] {
-            // The top of the link type word tells of an FCS of 4 bytes.
+            // The top bits of the link type word say that frames have an FCS, and how long it is.
             let mut file = Build::pcap(order, magic, 0x4400_0071);
             file.record(1_700_000_000, 7, 60, b"abc").record(1, 0, 2, b"defg");
             let frames = frames_of(&file.out);
@@ -347,7 +346,7 @@ fn a_section_without_frames_ends_well() {
     assert_eq!(frames_of(&Build::pcapng(Order::Big).out), []);
 }
 
-/// Frames to write, with the interface that they name (of `interfaces`).
+/// Frames to write. Each belongs to one of `interfaces` interfaces.
 fn any_frames(interfaces: u32) -> impl Strategy<Value = Vec<(Meta, Vec<u8>)>> {
     let options =
         (proptest::option::of(any::<u32>().prop_map(Flags)), proptest::option::of(any::<u32>()));
@@ -365,7 +364,8 @@ fn any_frames(interfaces: u32) -> impl Strategy<Value = Vec<(Meta, Vec<u8>)>> {
     proptest::collection::vec(frame, 0..20)
 }
 
-/// A file as Weir writes it: all frames of link types 1 and 113, with padding and statistics.
+/// A file as Weir writes it, and the offset at which each frame's block ends. It has two interfaces, of link types 1
+/// and 113, names, padding and statistics.
 fn weir_file(frames: &[(Meta, Vec<u8>)]) -> (Vec<u8>, Vec<usize>) {
     let mut file = Vec::new();
     write::section_header(
@@ -405,7 +405,7 @@ fn wanted(frames: &[(Meta, Vec<u8>)]) -> Vec<Owned> {
     frames.iter().map(owned).collect()
 }
 
-/// Where the blocks of a little-endian file end.
+/// Offsets at which the blocks of a little-endian file end.
 fn block_ends(file: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut at = 0;

@@ -10,10 +10,10 @@ use crate::devices::Devices;
 use crate::testing::{Host, MIB, push};
 
 const LONG: Duration = Duration::from_secs(20);
-/// Frames that somebody sleeps for, where that varies.
+/// The most frames that a sleeper waits for, in tests that vary their number.
 const FRAMES_MAX: u64 = 3;
 
-/// The host's writer of one ring, and its word as it sees it.
+/// The host's writer of one ring. It sends bells as a real host does.
 struct Wire<'a> {
     host: &'a Host,
     bells: &'a Bells,
@@ -23,7 +23,7 @@ struct Wire<'a> {
 }
 
 impl<'a> Wire<'a> {
-    /// With a ring that the guest has mapped.
+    /// Also returns the ring as the guest maps it.
     fn new(
         host: &'a Host,
         devices: &Devices,
@@ -76,8 +76,8 @@ impl App {
     }
 }
 
-/// A sleep that must not last until its limit where that is [`LONG`]: at its end it would find the frames that
-/// it missed.
+/// Sleeps. If the limit is [`LONG`], the sleep must end much earlier: at its limit it would find the frames even if
+/// their wake-up was lost.
 fn sleep(sleeper: &Sleeper, readers: &[Reader<Mapping>], frames: u64, limit: Duration) -> Woken {
     let begin = Instant::now();
     let woken = sleeper.sleep(readers, frames, limit).unwrap();
@@ -92,17 +92,17 @@ fn devices_and_bells(host: &Host) -> (Devices, Bells) {
     (devices, bells)
 }
 
-/// Waits until something is so, which the thread makes so soon.
+/// Waits until a condition holds, which another thread should soon make true.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        // Before a sleep comes to its limit.
+        // Shorter than the limit of a sleep, which hides a lost wake-up.
         assert!(begin.elapsed() < LONG / 2, "not in time: {what}");
         thread::sleep(Duration::from_micros(20));
     }
 }
 
-/// Numbers that are as good as random.
+/// Pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -134,14 +134,15 @@ fn who_sleeps_for_n_frames_gets_every_frame_and_never_sleeps_past_one() {
                     read.store(app.reader.ordinal(), Ordering::Relaxed);
                 }
                 assert_eq!((app.reader.delivered(), app.reader.lapped()), (frames, 0));
-                // A wake-up that crosses the look which ended the last sleep.
+                // Such a wake-up was sent just as the last sleep ended because the sleeper itself had found the
+                // frames.
                 assert!(empty * 4 <= wakes, "{empty} of {wakes} wake-ups were for nothing");
                 eprintln!("application {number}: {wakes} wake-ups, {empty} for nothing");
             });
         }
         let mut numbers = Numbers(77);
         for ordinal in 1..=frames {
-            // At once, while sleepers go to sleep, or when a confirmation is on its way.
+            // The next frame comes at once, while sleepers go to sleep, or when a confirmation is on its way.
             match numbers.below(4) {
                 0 => {}
                 1 => thread::sleep(Duration::from_micros(numbers.below(300))),
@@ -149,7 +150,7 @@ fn who_sleeps_for_n_frames_gets_every_frame_and_never_sleeps_past_one() {
                 _ => (0..numbers.below(20_000)).for_each(|_| std::hint::spin_loop()),
             }
             wire.push(1);
-            // Later frames would wake a sleeper that sleeps past this one.
+            // Without this wait, later frames would hide that a sleeper has missed this one.
             if numbers.below(2) == 0 {
                 let has_read =
                     |read: &AtomicU64| ordinal - read.load(Ordering::Relaxed) < FRAMES_MAX;
@@ -178,7 +179,8 @@ fn nobody_is_woken_for_nothing() {
         assert_eq!(app.sleep(5, Duration::from_millis(100)), Woken::Limit);
         wire.push(1);
         assert_eq!(app.sleep(5, LONG), Woken::Frames);
-        // That wake-up may have come after the look that found the frames.
+        // The wake-up may come after the sleeper has found the frames itself. It must not be left over for the next
+        // sleep.
         thread::sleep(Duration::from_millis(20));
         assert_eq!(app.poll(), Poll::Frames(5));
         app.sleep(5, Duration::from_millis(100));
@@ -198,10 +200,10 @@ fn nothing_runs_while_nothing_happens() {
     thread::scope(|scope| {
         let sleeping = scope.spawn(|| (app.sleep(2, LONG), app.poll()));
         wait_until("a threshold", || host.threshold(0) == 2);
-        // Until it is confirmed.
+        // By then the threshold is confirmed.
         thread::sleep(10 * UNCONFIRMED_LIMIT);
         let before = turns();
-        // Not its threshold.
+        // This frame does not reach the threshold.
         wire.push(1);
         thread::sleep(Duration::from_millis(300));
         assert_eq!(turns(), before);
@@ -225,7 +227,7 @@ fn the_host_sees_the_lowest_threshold_that_is_not_reached_and_the_slowest_positi
         wire.push(5);
         assert_eq!(first_sleeps.join().unwrap(), Woken::Frames);
         wait_until("the threshold of the second again", || host.threshold(0) == 9);
-        // By their thresholds, and by their messages.
+        // The position of a sleeper is what it reports, or one less than its threshold, if that is higher.
         first.sleeper.note_position(0, 5);
         second.sleeper.note_position(0, 3);
         bells.ring();
@@ -236,7 +238,7 @@ fn the_host_sees_the_lowest_threshold_that_is_not_reached_and_the_slowest_positi
         bells.ring();
         wait_until("the position of the second", || host.position(0) == 3);
     });
-    // Gone without a word.
+    // The sleeper is dropped before its bell is removed.
     let id = second.id;
     drop(second);
     wait_until("the position of the first", || host.position(0) == 5);
@@ -262,14 +264,14 @@ fn the_end_of_a_ring_wakes_everybody_once() {
             });
         }
         wait_until("a threshold", || host.threshold(0) == 100);
-        // Confirmed by now.
+        // By then the thresholds are confirmed.
         thread::sleep(10 * UNCONFIRMED_LIMIT);
         wire.push(3);
         wire.close();
     });
     bells.ring();
     for app in &apps {
-        // Once may be for the end that was seen without it.
+        // One wake-up may be left over: that for the end of the ring, which the reader has found without it.
         app.sleep(1, Duration::from_millis(20));
         assert_eq!(app.sleep(1, Duration::from_millis(50)), Woken::Limit);
     }
@@ -334,7 +336,7 @@ fn one_sleeper_may_have_bells_of_several_slots() {
     assert_eq!(sleep(&sleeper, &readers, 1, LONG), Woken::WriterGone(0));
 }
 
-/// Lets go of the borrows of the bells.
+/// Drops the borrows of the bells, and keeps the writers.
 fn bells_of(wires: Vec<Wire<'_>>) -> Vec<Writer<Mapping>> {
     wires.into_iter().map(|wire| wire.writer).collect()
 }

@@ -32,7 +32,7 @@ fn the_devices_of_a_token_are_found_among_others() {
     words.set_position(3, 12);
     assert_eq!((host.threshold(3), host.position(3)), (17, 12));
     assert!(devices.bandwidth().is_cached(), "{:?}", devices.bandwidth());
-    // Only for reading.
+    // The descriptor is open for reading only.
     assert!(rustix::io::write(devices.region_fd(), b"x").is_err());
 }
 
@@ -123,7 +123,7 @@ fn what_is_wrong_with_each_device_is_said() {
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
-    // One of the two.
+    // Now one of the two devices is found.
     of("0000:00:08.0");
     let text = text_of(find());
     assert!(text.starts_with("the host's words (token"), "{text}");
@@ -196,7 +196,7 @@ proptest! {
         push(&mut writer, 10);
         let words = host.region.map(place.offset, place.bytes);
         for (at, value) in changes {
-            // The ring's own words and the beginning of its index.
+            // These offsets are in the ring's own words and the beginning of its index.
             words.words()[(0x1_0000 + at) as usize / 8].store(value, Ordering::Relaxed);
         }
         if let Ok(ring) = host.find().ring(&place)
@@ -214,7 +214,7 @@ fn an_uncached_mapping_is_told_with_the_way_out() {
     for cached in [1_000.0, 12_000.0] {
         assert!(of(cached).is_cached() && of(cached).note().is_none(), "{cached}");
     }
-    // Reads of 8 bytes that go to memory each.
+    // The bandwidth if each read of 8 bytes goes to memory.
     for uncached in [0.0, 31.0, 105.0] {
         let said = of(uncached).note().unwrap_or_default();
         assert!(said.contains(&format!("{uncached} MB/s")) && said.contains("--snaplen"), "{said}");

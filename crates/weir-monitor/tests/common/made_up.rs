@@ -23,16 +23,16 @@ pub struct Network {
 
 struct Made {
     record: FlowRecord,
-    /// Packets a second, half of the time.
+    /// Mean of the packets per second.
     packets: f64,
     /// Share of packets in the direction of the key.
     forward_share: f64,
     packet_bytes: f64,
-    /// Seconds of a rise and a fall.
+    /// Seconds of one rise and fall of the rate.
     period: f64,
 }
 
-/// Client and server, its port, the protocol, packets a second, their share from the client, bytes of a packet.
+/// Client, server, the server's port, IP protocol, packets per second, the client's share of them, bytes of a packet.
 type Kind = (&'static str, &'static str, u16, u8, f64, f64, f64);
 
 const KINDS: [Kind; 22] = [
@@ -61,7 +61,7 @@ const KINDS: [Kind; 22] = [
 ];
 
 impl Network {
-    /// Begins at this time, nanoseconds since the Unix epoch.
+    /// The first view is one second after `at_ns`, which is in nanoseconds since the Unix epoch.
     pub fn new(at_ns: u64, is_lossy: bool) -> Network {
         let flows = (0..66).map(|index| {
             let (client, server, port, protocol, packets, forward_share, packet_bytes) =

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Whether these programs are here. If not, the test is skipped aloud.
+/// Whether these programs are installed. If not, reports that the test is skipped.
 pub fn has(test: &str, programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_here =

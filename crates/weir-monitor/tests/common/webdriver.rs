@@ -1,6 +1,6 @@
-//! A browser, driven over WebDriver: chromedriver and headless Chromium, as Debian has them.
+//! A browser, controlled over WebDriver: chromedriver and headless Chromium, as Debian packages them.
 //!
-//! Source: <https://www.w3.org/TR/webdriver2/>, and chromedriver's `goog/cdp/execute` for what WebDriver has not.
+//! Source: <https://www.w3.org/TR/webdriver2/>, and chromedriver's `goog/cdp/execute` for what WebDriver lacks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long anything may take on a machine with other work.
+/// Limit of each step, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A browser with one window. Dropping it ends it.
@@ -39,8 +39,8 @@ impl Browser {
         let profile = TempDir::new().expect("a folder");
         let mut browser = Browser { driver, address, session: String::new(), _profile: profile };
         let profile = format!("--user-data-dir={}", browser._profile.path().display());
-        // The sandbox needs rights that containers do not have; the page is our own. Whatever else: nothing that
-        // Chromium asks of other machines on its own.
+        // The sandbox needs rights that containers do not have, and the page is our own. Most of the other arguments
+        // prevent requests that Chromium makes to other machines on its own.
         let args = [
             "--headless",
             "--no-sandbox",
@@ -88,7 +88,8 @@ impl Browser {
         }
     }
 
-    /// Lines of a log since it was read last: `browser` (the console), `performance` (the DevTools protocol).
+    /// Lines that were added to a log since it was last read: `browser` (the console), `performance` (the DevTools
+    /// protocol).
     pub fn log(&self, kind: &str) -> Vec<Value> {
         self.tell("se/log", &json!({"type": kind})).as_array().expect("lines").clone()
     }
@@ -113,7 +114,7 @@ impl Browser {
             "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )?;
-        // The connection may stay open whatever is asked for: the length says where the answer ends.
+        // The connection may stay open despite `Connection: close`, so the length says where the response ends.
         let mut reader = BufReader::new(stream);
         let mut length = 0;
         loop {

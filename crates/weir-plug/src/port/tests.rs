@@ -6,7 +6,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Both ends, and how often each was rung.
+/// Both ends of a serial port, and the number of bells that each has received.
 struct Ends {
     host: Arc<Port>,
     guest: Arc<Port>,
@@ -57,7 +57,7 @@ fn bytes_go_both_ways_and_bells_beside_them() {
         });
         assert!(read_all(&guest, bytes.len()) == bytes);
     });
-    // The last one may be behind the last byte.
+    // The last bell may come after the last byte, and must not be taken for data.
     ends.guest.ring();
     assert!(!guest.wait(Some(Duration::from_millis(50))).unwrap(), "a bell is no data");
     assert!(!host.wait(Some(Duration::from_millis(50))).unwrap());
@@ -72,7 +72,7 @@ fn a_guest_that_begins_anew_ends_the_session_and_hears_nothing_of_it() {
     host.write(b"half a mess").unwrap();
     let (again, guest) = thread::scope(|scope| {
         let host = scope.spawn(|| {
-            // The old session ends, even if a thread waits in it.
+            // The old session ends, even while a thread waits for its data.
             assert!(host.wait(Some(LONG)).unwrap());
             assert_eq!(host.read(&mut [0; 9]).unwrap(), 0);
             assert!(host.write(b"too late").is_err());
@@ -118,7 +118,7 @@ fn nobody_who_answers_is_said_in_time() {
     let limit = Duration::from_millis(20);
     assert_eq!(port.connect(5, limit).err().unwrap().kind(), ErrorKind::TimedOut);
     assert!(port.accept(limit).unwrap().is_none());
-    // It has gone.
+    // The other end is closed.
     let (here, there) = UnixStream::pair().unwrap();
     drop(there);
     let port = Port::new(here.into(), || ()).unwrap();
@@ -129,7 +129,7 @@ fn nobody_who_answers_is_said_in_time() {
 fn bells_that_nobody_reads_are_one_and_what_comes_without_end_holds_nobody() {
     let (here, there) = UnixStream::pair().unwrap();
     let port = Port::new(here.into(), || ()).unwrap();
-    // Full.
+    // Make the output buffer long.
     let filler = vec![b'x'; 1 << 20];
     let _ = port.outgoing.lock().map(|mut outgoing| outgoing.extend(&filler));
     (0..1000).for_each(|_| port.ring());
@@ -148,7 +148,7 @@ fn no_bell_is_lost_between_threads() {
     thread::scope(|scope| {
         let reads = scope.spawn(|| while guest.read(&mut [0; 99]).is_ok_and(|bytes| bytes > 0) {});
         let writes = scope.spawn(|| (0..20_000).for_each(|_| drop(host.write(b"message"))));
-        // Each of these is heard some time, alone or with later ones.
+        // Each of these bells arrives at some time, alone or together with later ones.
         for _ in 0..500 {
             let before = heard.load(Ordering::SeqCst);
             port.ring();

@@ -136,7 +136,7 @@ fn every_link_type_leads_to_its_packet() {
     assert_eq!(line(147, &inner), "link type 147, length 60");
 }
 
-/// Source: tcpdump -e of such files.
+/// Source: the output of `tcpdump -e` for such frames.
 #[test]
 fn a_cooked_header_is_written_as_tcpdump_writes_it() {
     let inner = v4(6, 0, &SYN);
@@ -184,7 +184,7 @@ fn icmp_arp_and_dns_have_tcpdumps_words() {
         line(RAW, &v4(17, 0, &udp(53, 5, &answer))),
         "IP 10.0.0.1.53 > 10.0.0.2.5: 4660 1/0/0 A 10.0.0.1 (45)"
     );
-    // A name that points at itself.
+    // A compressed name whose pointer points at itself.
     let endless = dns(0x8183, [1, 1, 0, 0], b"\xc0\x1d\0\x01\0\x01\0\0\0\x05\0\x04\x0a\0\0\x01");
     assert_eq!(
         line(RAW, &v4(17, 0, &udp(53, 5, &endless))),

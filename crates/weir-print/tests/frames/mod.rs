@@ -1,4 +1,4 @@
-//! Frames made for tests, one part in another.
+//! Functions that build frames for tests, one for each layer.
 
 /// An IPv4 packet from 10.0.0.1 to 10.0.0.2, with its checksum.
 pub fn v4(protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
@@ -21,22 +21,23 @@ pub fn udp(src: u16, dst: u16, data: &[u8]) -> Vec<u8> {
     [words.as_flattened(), data].concat()
 }
 
-/// A frame of that ethertype or length.
+/// An Ethernet frame with this ethertype or length.
 pub fn ethernet(kind: u16, payload: &[u8]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1], &kind.to_be_bytes()[..], payload].concat()
 }
 
-/// TCP from port 4242 to 80.
+/// The header of a TCP SYN from port 4242 to port 80, with options.
 #[rustfmt::skip]
 pub const SYN: [u8; 40] = [
     0x10, 0x92, 0, 80, 0, 0, 0, 9, 0, 0, 0, 0, 0xa0, 0x02, 0xff, 0xff, 0, 0, 0, 0,
     2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
 ];
 
-/// example.com, type A.
+/// The question section of a DNS message: example.com, type A.
 pub const QUESTION: &[u8] = b"\x07example\x03com\x00\x00\x01\x00\x01";
 
-/// A message about example.com; `counts` are those of the four sections.
+/// A DNS message with [`QUESTION`]. `counts` are the numbers of records in the four sections; `rest` follows the
+/// question.
 pub fn dns(flags: u16, counts: [u16; 4], rest: &[u8]) -> Vec<u8> {
     let head = [0x1234, flags, counts[0], counts[1], counts[2], counts[3]].map(u16::to_be_bytes);
     [head.as_flattened(), QUESTION, rest].concat()

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use weir_probe::ProbeEvent;
 
-/// Far more than anything here takes.
+/// Much longer than any step of these tests takes.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Result of `wanted` for the first event for which it has one.
+/// Waits for an event for which `wanted` returns a result, and returns this result. Other events are skipped.
 pub fn wait_for<T>(events: &Receiver<ProbeEvent>, wanted: impl Fn(ProbeEvent) -> Option<T>) -> T {
     let begin = Instant::now();
     loop {

@@ -4,7 +4,7 @@ use super::words;
 use crate::sync::{AtomicU64, Ordering};
 use crate::testing::zeroed;
 
-/// Lengths of frames around those at which another way is taken, and some that are usual.
+/// Lengths of frames around those at which the copy takes another path, and some usual lengths.
 fn lengths() -> impl Iterator<Item = usize> {
     (0..=200).chain([511, 512, 513, 1514, 1515, 4097, 9014])
 }
@@ -22,7 +22,7 @@ fn bytes(words: &[AtomicU64]) -> Vec<u8> {
 #[test]
 fn a_record_is_stored_whole_and_nothing_beside_it() {
     for caplen in lengths() {
-        // None of these bytes is that of the memory around, or of the padding.
+        // The frame contains neither the byte of the memory around it, 0xff, nor that of the padding, 0.
         let frame: Vec<u8> = (0..caplen).map(|i| (i % 250) as u8 + 1).collect();
         for (flags, queue, at) in [(None, None, 8), (Some(Flags::INBOUND), None, 12)]
             .into_iter()
@@ -36,7 +36,7 @@ fn a_record_is_stored_whole_and_nothing_beside_it() {
                 store(&memory, at as u32, &meta, &frame);
                 let got = bytes(&memory);
                 assert!(got[..want.len()] == want, "{caplen} bytes at {at}, {meta:?}");
-                // The word way stores the whole last word; the bytes after it are not written yet.
+                // `words::store_record` stores the last word whole. The bytes after that word must not be changed.
                 let behind = want.len().next_multiple_of(8);
                 assert!(got[behind..].iter().all(|&byte| byte == 0xff), "{caplen} bytes at {at}");
             }

@@ -79,7 +79,7 @@ fn frames_that_come_in_the_quiet_after_a_ring_wake_too() {
         scope.spawn(|| {
             let mut readers = [Reader::new(&ring, Start::Oldest).unwrap()];
             let mut batch = Batch::new();
-            // A wake-up that crossed the look which ended a sleep ends the next one, too.
+            // A wake-up that is sent just as the sleeper finds the frames itself may end the next sleep instead.
             while readers[0].ordinal() < 500 {
                 assert_eq!(
                     sleeper.sleep(&readers, 1, Duration::from_secs(20)).unwrap(),
@@ -88,7 +88,8 @@ fn frames_that_come_in_the_quiet_after_a_ring_wake_too() {
                 readers[0].poll(&mut batch).unwrap();
             }
         });
-        // One frame as soon as it is wished for, mostly less than a gap after the last, then none.
+        // Publish one frame as soon as the sleeper waits for it, mostly less than `RING_GAP` after the last wake-up,
+        // then none.
         for ordinal in 1..=500 {
             while waker.wake_threshold(0) != ordinal {
                 assert!(begin.elapsed() < Duration::from_secs(10), "asleep over frame {ordinal}");
@@ -99,7 +100,7 @@ fn frames_that_come_in_the_quiet_after_a_ring_wake_too() {
     });
 }
 
-/// Wake-ups that the first channel holds.
+/// Receives all messages of the first channel, and returns the number of wake-ups.
 fn rung(sleeper: &Sleeper) -> usize {
     let socket = sleeper.channels()[0].socket.clone().unwrap();
     std::iter::from_fn(|| {
@@ -196,7 +197,7 @@ fn a_writer_that_is_told_reads_what_a_hostile_consumer_sends_and_never_waits() {
         rustix::net::send(&own, message, SendFlags::DONTWAIT).unwrap();
         assert_eq!(waker.take_messages(), Asked::Look);
     }
-    // It sends as many as it can, and nothing reads them: it must not wait.
+    // The consumer sends as many messages as it can, and reads none. The writer must not wait.
     let full = (0..1_000_000)
         .find(|_| rustix::net::send(&own, &[message::LOOK], SendFlags::DONTWAIT).is_err());
     assert!(full.is_some());
@@ -204,7 +205,7 @@ fn a_writer_that_is_told_reads_what_a_hostile_consumer_sends_and_never_waits() {
     assert_eq!(waker.take_messages(), Asked::Look);
     waker.begin_confirmation();
     waker.finish_confirmation();
-    // An empty message is no message of ours, and neither is an end.
+    // The end of the channel is reported after the messages in it, and is not taken for a message.
     drop(own);
     drop(sleeper);
     let gone = (0..1_000_000).find(|_| waker.take_messages() == Asked::Gone);
@@ -251,7 +252,7 @@ fn a_writer_that_is_gone_is_said_once_for_each_channel() {
     drop(more);
     assert_eq!(sleeper.find_gone_writer(), Some(0));
     assert_eq!((sleeper.find_gone_writer(), sleep(SOON)), (None, Woken::Limit));
-    // One that the consumer closes itself is nothing to be told of.
+    // A channel that the consumer closes itself is not reported.
     let third = sleeper.waker().unwrap();
     sleeper.close_channel(2);
     assert_eq!(sleep(SOON), Woken::Limit);
@@ -273,7 +274,7 @@ fn a_sleep_without_a_limit_is_ended_by_another_thread() {
     assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
 }
 
-/// Messages that the consumer has sent, as an owner of BPF rings takes them: how often it was asked to look.
+/// Receives all messages of the consumer, as an owner of BPF rings does. Returns how often it was asked to look.
 fn looks(waker: &mut Waker) -> u32 {
     std::iter::from_fn(|| (waker.take_messages() == Asked::Look).then_some(1)).sum()
 }
@@ -308,14 +309,14 @@ fn until_it_is_confirmed_a_threshold_is_looked_after_and_then_no_more() {
         assert!(waker.relies_on_confirmation());
         waker.finish_confirmation();
         assert!(waker.relies_on_confirmation());
-        // It may have asked again before it heard of that.
+        // The sleeper may have asked again before it received the confirmation.
         std::thread::sleep(5 * UNCONFIRMED_LIMIT);
         looks(&mut waker);
         if waker.wants_confirmation() {
             waker.begin_confirmation();
             waker.finish_confirmation();
         }
-        // Long enough for looks, if there still were any, to ask again.
+        // Long enough for the sleeper to ask again, if it still checked the ring.
         std::thread::sleep(5 * UNCONFIRMED_LIMIT);
         assert_eq!((looks(&mut waker), waker.wants_confirmation()), (0, false));
         let ordinal = push(&mut writer, 1);
@@ -335,7 +336,7 @@ fn a_threshold_that_stands_is_not_told_again_and_wakes() {
     sleeper.receive();
     looks(&mut bpf_waker);
     let mut readers = [Reader::new(&ring, Start::Oldest).unwrap()];
-    // A request is no news of a threshold.
+    // Only `LOOK` announces a new threshold; a request does not.
     let told = || {
         let mut looks = 0;
         let socket = bpf_waker.as_fd().try_clone_to_owned().unwrap();
@@ -351,7 +352,7 @@ fn a_threshold_that_stands_is_not_told_again_and_wakes() {
     }
     assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
     assert!(told(), "another threshold");
-    // One comes between two sleeps.
+    // One frame comes between two sleeps.
     waker.wake_if_due(0, push(&mut writer, 1));
     assert_eq!(sleeper.sleep(&readers, 1, Duration::from_secs(20)).unwrap(), Woken::Frames);
     assert_eq!((told(), waker.wake_threshold(0)), (false, AWAKE));
@@ -381,14 +382,14 @@ fn a_quarter_wakes_once_the_owner_has_armed_its_doorbell_for_it() {
     let one = || [(0, &reader)].into_iter();
     let wait = |limit| sleeper.wait_for_quarter(one(), limit).unwrap();
     let long = Duration::from_secs(20);
-    // No owner has said that its programs ring for it.
+    // No owner has announced that its programs wake for quarters.
     assert_eq!(wait(long), None);
     owner.announce_quarters();
-    // Nobody rings for the ring of a thread.
+    // For a ring that a thread writes, nobody wakes at quarters.
     let both = [(0, &reader), (1, &other)].into_iter();
     assert_eq!(sleeper.wait_for_quarter(both, long).unwrap(), None);
     assert_eq!((owner.wake_threshold(0), owner.take_messages()), (AWAKE, Asked::Look));
-    // Asked for, and not answered yet.
+    // The sleeper has asked, and has no answer yet.
     assert_eq!((wait(long), wait(long)), (None, None));
     assert_eq!(owner.wake_threshold(0), doorbell::EACH_QUARTER);
     owner.tell_armed();
@@ -405,12 +406,12 @@ fn a_quarter_wakes_once_the_owner_has_armed_its_doorbell_for_it() {
     assert_eq!(wait(long), Some(Woken::Frames));
     own.wake();
     assert_eq!(wait(long), Some(Woken::Frames));
-    // A line that was freed is asked for again.
+    // After a line was freed, the sleeper asks again.
     sleeper.free_line(0);
     assert_eq!((wait(long), owner.take_messages()), (None, Asked::Look));
     owner.tell_armed();
     assert_eq!(wait(SOON), Some(Woken::Limit));
-    // An owner that is new is asked, too, also if its announcement is read late.
+    // A new owner is asked, too, even if its announcement is read late.
     let mut second = sleeper.waker().unwrap();
     second.announce_quarters();
     sleeper.free_line(0);
@@ -434,7 +435,7 @@ fn a_consumer_that_asks_for_quarters_without_end_gets_one_answer_a_turn() {
     doorbell::set_threshold(line(&sleeper.page, 0), doorbell::EACH_QUARTER);
     let socket = sleeper.channels()[0].socket.clone().unwrap();
     for turn in 0..1000 {
-        // Full sockets refuse them.
+        // A full socket refuses messages.
         (0..50).for_each(|number| send(&socket, message::ARM, number));
         assert_eq!(owner.take_messages(), Asked::Look, "turn {turn}");
         owner.tell_armed();
@@ -447,7 +448,7 @@ fn a_consumer_that_asks_for_quarters_without_end_gets_one_answer_a_turn() {
     };
     let kinds: Vec<u8> = std::iter::from_fn(kind).collect();
     let answers = kinds.iter().filter(|kind| **kind == message::ARMED).count();
-    // It reads none of them: the owner sent until the socket was full, and never waited.
+    // The consumer reads no answer: the owner sent until the socket was full, and never waited.
     assert!(
         answers > 0 && answers.abs_diff(kinds.len() - answers) <= 1,
         "{answers} of {}",
@@ -466,7 +467,7 @@ fn what_no_sleeper_made_is_refused() {
         assert!(matches!(error, Some(RingError::NotAWakePage)), "{rings} rings");
     }
     assert!(matches!(attach(dup(&sleeper.page), 4096), Some(RingError::TooSmall { .. })));
-    // A plain file, and memfds that could be cut short or holed.
+    // A plain file, and memfds that could be truncated or have holes punched.
     assert!(matches!(
         attach(tempfile::tempfile().unwrap().into(), 1),
         Some(RingError::NotAWakePage)
@@ -478,7 +479,7 @@ fn what_no_sleeper_made_is_refused() {
         rustix::fs::fcntl_add_seals(&page, seals).unwrap();
         assert!(matches!(attach(page, 1), Some(RingError::NotAWakePage)), "{seals:?}");
     }
-    // Sockets that would stop the writer.
+    // Descriptors on which the writer could block, or that are no sockets.
     let (_read, write) = rustix::pipe::pipe().unwrap();
     let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let stream = std::os::unix::net::UnixStream::pair().unwrap().0;

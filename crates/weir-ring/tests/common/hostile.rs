@@ -1,6 +1,6 @@
-//! A reader against memory that its owner changes at will, at any moment: whatever it does, the reader
-//! gives frames, counts or errors. The fuzz targets and the property tests share this; those of weir-store read such
-//! memory through consumers.
+//! A reader of memory that its owner changes at any moment: whatever the owner does, the reader returns frames,
+//! counts or errors. The fuzz targets and the property tests share this; those of weir-store read such memory through
+//! consumers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,11 +12,11 @@ use weir_ring::{
     AtomicU64, Batch, Geometry, Poll, Reader, Ring, Start, Tally, Words, Writer, header,
 };
 
-/// Looks at a ring that one input may ask for.
+/// The most polls of a ring for one input.
 const LOOKS_MAX: usize = 64;
 
-/// Memory that changes while it is read: each time the reader reaches for it, the next store of the
-/// script may happen. So a word can differ between two loads of one look.
+/// Memory that changes while it is read: each time the reader accesses it, the next store of the script may happen.
+/// So a word can differ between two loads of one poll.
 pub struct Hostile {
     words: Arc<Vec<AtomicU64>>,
     bound: usize,
@@ -27,7 +27,7 @@ pub struct Hostile {
 
 #[derive(Clone, Copy)]
 struct Store {
-    /// How many times the memory is reached for before this store comes.
+    /// Number of accesses to the memory before this store happens.
     after: usize,
     index: usize,
     value: u64,
@@ -61,7 +61,7 @@ impl Input<'_> {
         u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// A value that may mean something: wild ones are found out at once.
+    /// A value that is often plausible: entirely random values are rejected at once.
     fn value(&mut self, geometry: &Geometry) -> u64 {
         let small = |input: &mut Self| u64::from(input.byte());
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -80,7 +80,7 @@ impl Input<'_> {
     }
 }
 
-/// Lets an honest writer at the ring, which it may close or not.
+/// Fills the ring with an honest writer, which may close the ring at the end.
 fn fill(ring: Ring<Vec<AtomicU64>>, frames_max: u8, input: &mut Input<'_>) {
     let mut writer = Writer::new(ring);
     for _ in 0..input.byte() % (frames_max + 1) {
@@ -96,26 +96,27 @@ fn fill(ring: Ring<Vec<AtomicU64>>, frames_max: u8, input: &mut Input<'_>) {
     if input.byte().is_multiple_of(2) {
         writer.close();
     }
-    // Dropping the writer would close the ring. Only one reference count of memory that is kept
-    // leaks.
+    // Dropping the writer would close the ring. Forgetting it leaks only a reference count of memory that is kept
+    // anyway.
     std::mem::forget(writer);
 }
 
 thread_local! {
-    /// Memory for all rings of this thread, two at a time: making 5 MiB anew takes longer than all else.
+    /// Memory for all rings of this thread, two at a time: to allocate 5 MiB for each takes longer than everything
+    /// else.
     static MEMORY: [Arc<Vec<AtomicU64>>; 2] = [0, 1].map(|_| Arc::new(zeroed(5 << 17)));
 }
 
 /// Runs one input. Returns its findings, so that a test can check that inputs reach all code.
 pub fn run(bytes: &[u8]) -> Seen {
     let mut input = Input(bytes);
-    // Small rings are fast; one input in 16 sees the real thing.
+    // Small rings are fast. One input in 16 gets a ring of real size.
     let attacked =
         if input.byte() >= 240 { whole_ring(&mut input, 0) } else { toy_ring(&mut input) };
     read_attacked(attacked)
 }
 
-/// Which answers a reader gave.
+/// Which results a reader returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub frames: bool,
@@ -151,13 +152,13 @@ fn toy_ring(input: &mut Input<'_>) -> Attacked {
     attack(words, |memory| Ring::new(memory, geometry).ok(), geometry, input)
 }
 
-/// A ring with a header, reached as a consumer reaches it; number 0 or 1 of this thread.
+/// A ring with a header, opened as a consumer opens it. `number` selects one of this thread's two memories.
 pub fn whole_ring(input: &mut Input<'_>, number: usize) -> Attacked {
     let geometry = Geometry::new(DATA_BLOCKS_MIN).expect("the smallest ring");
     let words = memory(&geometry, number);
     header::format(&words, &spec(DATA_BLOCKS_MIN)).expect("a spec of ours");
     fill(Ring::open(Arc::clone(&words)).expect("just formatted"), 7, input);
-    // Half of the header's words are of interest: the first ones, and the fixed facts.
+    // About half of the changes go to the first words of the header area, the others to the ring's own words.
     for _ in 0..input.byte() % 4 {
         let index = match input.byte() {
             byte if byte < 128 => usize::from(byte) % 24,
@@ -172,7 +173,7 @@ pub fn whole_ring(input: &mut Input<'_>, number: usize) -> Attacked {
 pub struct Attacked {
     /// `None` if it is refused at once.
     pub ring: Option<Ring<Hostile>>,
-    /// How its reader begins, and its actions.
+    /// How its reader begins, and what it does in each poll.
     pub start: u8,
     pub looks: Vec<u8>,
 }
@@ -183,7 +184,7 @@ fn attack(
     geometry: Geometry,
     input: &mut Input<'_>,
 ) -> Attacked {
-    // The words that the algorithm goes by: the writer's and the index. The rest are records.
+    // The reader relies on the writer's words and on the index, which begin here. The other words hold records.
     let toy = geometry.block_bytes < BLOCK_BYTES;
     let (writer, index) = match toy {
         true => (0, 8),
@@ -245,7 +246,7 @@ fn read_attacked(attacked: Attacked) -> Seen {
 fn read(mut reader: Reader<Hostile>, looks: &[u8], seen: &mut Seen) {
     let mut batch = Batch::new();
     let mut tally = Tally::default();
-    // One that begins at an ordinal may have been lapped on its way there.
+    // A reader that begins at an ordinal which is no longer in the ring has been lapped already.
     let (mut delivered, mut lapped) = (0u64, reader.lapped());
     for &look in looks.iter().take(LOOKS_MAX) {
         let before = reader.ordinal();
@@ -280,7 +281,7 @@ fn read(mut reader: Reader<Hostile>, looks: &[u8], seen: &mut Seen) {
                 assert_eq!(reader.ordinal(), before);
             }
         }
-        // Even the counts of a hostile ring add up, or an error has said that they do not.
+        // Even the counts of a hostile ring add up, unless an error was returned.
         assert_eq!((reader.delivered(), reader.lapped()), (delivered, lapped));
         assert_eq!(reader.ordinal() - reader.joined_at(), delivered + lapped);
     }

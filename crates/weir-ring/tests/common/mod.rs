@@ -69,7 +69,7 @@ pub fn is_whole(record: &Record<'_>, ordinal: u64, caplen: u32, scratch: &mut Ve
     record.meta == meta(ordinal, caplen) && record.frame == &scratch[..]
 }
 
-/// Says aloud that a test did not run, where the run's summary looks for it.
+/// Reports that a test did not run, also in the log that the summary of the run reads.
 pub fn skip(name: &str, reason: &str) {
     let line = format!("SKIPPED {name}: {reason}");
     eprintln!("{line}");

@@ -1,5 +1,5 @@
-//! A test program that is run again as another process: for one of its tests, with a role in the environment and a socket
-//! as standard input.
+//! A test program that runs itself again as another process: only one of its tests, with a role in the environment
+//! and a socket as standard input.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The variable that holds the role.
 pub const ROLE: &str = "WEIR_TEST_ROLE";
-/// Far more than anything here takes, and less than a hung run should.
+/// Much longer than any step here takes, and shorter than a hung run should last.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The other process; killed, if it has not ended before.
@@ -19,7 +19,7 @@ pub struct Other {
 }
 
 impl Other {
-    /// Runs the test `test` of this program in `role`, with `variables` beside it.
+    /// Runs the test `test` of this program in `role`, with `variables` added to its environment.
     pub fn start(test: &str, role: &str, variables: &[(&str, &OsStr)]) -> Other {
         let (here, there) = UnixStream::pair().unwrap();
         here.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -33,7 +33,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // Where a test has failed before it ended.
+        // A test may have failed before the process ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
