@@ -1,5 +1,4 @@
-//! Hostile memory, on stable Rust: the same as `fuzz/fuzz_targets/ring_reader.rs`, with other
-//! inputs.
+//! Readers of hostile memory, on stable Rust: the checks of `fuzz/fuzz_targets/ring_reader.rs`, with random inputs.
 #![cfg(not(loom))]
 
 mod common;

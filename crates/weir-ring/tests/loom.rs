@@ -1,5 +1,5 @@
-//! Every interleaving of a writer and a reader, and every value a load may return, over rings of a few
-//! words: the very code that runs in service.
+//! Every interleaving of a writer and a reader, and every value that a load may return, over rings of a few words. The
+//! code under test is the code that runs in service.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p weir-ring --test loom`
 //!
@@ -18,8 +18,8 @@
 //! | K, L | a count of frames that cannot be read | `what_is_counted_can_be_read` |
 //! | M, N | an end with frames before it | `the_end_is_seen_...` |
 //!
-//! J, L and N are one line of code and were weakened together. No model fails for J alone: a reader
-//! that finds no block where the count says looks again, and the fence of its first look is behind it.
+//! J, L and N are one line of code and were weakened together. No model fails for J alone: a reader that does not find
+//! the block that the count announces looks again, and by then the fence of its first look has run.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use weir_ring::{Batch, Geometry, Poll, Reader, Ring, Start, Tally, Writer, doorb
 
 type Memory = Vec<AtomicU64>;
 
-/// Bytes of a record without a frame. Everything that tells it apart lies in its header.
+/// Bytes of a record with an empty frame. Only the fields of its header differ from other records.
 const RECORD: u32 = 32;
 const ROOM: u32 = RECORD + 12;
 
@@ -42,7 +42,7 @@ fn ring(records_per_block: u32, blocks: u64) -> Ring<Memory> {
     Ring::new(Arc::new(memory), geometry).unwrap()
 }
 
-/// All that varies in a record: its words differ from those of every other record.
+/// The metadata of a record: each of its words differs from those of every other record.
 fn meta(ordinal: u64) -> Meta {
     let mark = ordinal as u32 + 1;
     let ts_ns = u64::from(mark) << 32 | u64::from(mark);
@@ -63,7 +63,7 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// One poll; it delivers only frames that were written, in order.
+/// Polls once. Asserts that only frames that were written are delivered, in order.
 fn poll(reader: &mut Reader<Memory>, batch: &mut Batch) -> Poll {
     let before = (reader.ordinal(), reader.delivered(), reader.lapped());
     let poll = reader.poll(batch).expect("an honest ring is never corrupt");
@@ -87,7 +87,7 @@ fn poll(reader: &mut Reader<Memory>, batch: &mut Batch) -> Poll {
     poll
 }
 
-/// Reads on until the end, which must come.
+/// Reads until the end of the ring, which must come.
 fn finish(reader: &mut Reader<Memory>, batch: &mut Batch, published: u64) {
     for _ in 0..20 {
         if poll(reader, batch) == Poll::Closed {
@@ -177,7 +177,7 @@ fn a_lapped_count_counts_exactly() {
             let poll =
                 reader.count_in_place(&mut found, 8).expect("an honest ring is never corrupt");
             if let Poll::Frames(frames) = poll {
-                // Torn or stale words would not add up to the ordinals that were passed.
+                // With torn or stale words, the sum would not match the ordinals that were passed.
                 let marks: u64 = (before..reader.ordinal()).map(|ordinal| ordinal + 1).sum();
                 assert_eq!((found.frames, found.wire_bytes), (u64::from(frames), marks));
                 assert_eq!(found.last_ns, meta(reader.ordinal() - 1).ts_ns);
@@ -247,8 +247,8 @@ fn a_reader_that_joins_a_moving_ring_finds_a_place() {
                 (reader, batch)
             });
             writing.join().unwrap();
-            // The newest block stays for one block more. The oldest may be reclaimed at every try: then
-            // there is no reader, and no wrong count.
+            // The newest block is overwritten last, so that reader always finds its place. The oldest block may be
+            // reclaimed at every try: then there is no reader, and no wrong count.
             assert!(joined.is_ok() || start == Start::Oldest);
             if let Ok((mut reader, mut batch)) = joined {
                 let joined_at = reader.joined_at();

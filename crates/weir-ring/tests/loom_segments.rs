@@ -1,14 +1,14 @@
-//! Copiers that share the kernel's RX ring by segments, and the kernel that refills chunks that they
-//! release: every interleaving of the very code that runs in service.
+//! Copiers that share the kernel's RX ring by segments, and the kernel, which refills the chunks that they release:
+//! every interleaving. The code under test is the code that runs in service.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p weir-ring --test loom_segments`
 //!
-//! Slots are `UnsafeCell`s of loom, which fails a model in which a slot is read and filled at the same time.
-//! Each was broken once by hand: with O or P relaxed `no_slot_is_filled_again_...` fails, and with the maximum
-//! instead of the minimum of the copiers' positions, both models.
+//! Slots are `UnsafeCell`s of loom, which fails a model in which a slot is read and filled at the same time. The code
+//! was broken by hand to check the models: with O or P relaxed, `no_slot_is_filled_again_...` fails; with the maximum
+//! instead of the minimum of the copiers' positions, both models fail.
 //!
-//! The file is af_xdp's; the model is here because `weir-capture` does not build with loom's atomics: libbpf and
-//! its kernel are not in the model.
+//! `segments.rs` belongs to the AF_XDP engine. The model is here because `weir-capture`, which needs libbpf, does not
+//! build with loom's atomics.
 #![cfg(loom)]
 
 #[allow(dead_code)]
@@ -26,18 +26,18 @@ const COPIERS: usize = 2;
 const SEGMENT: u32 = 1;
 const SLOTS: u32 = COPIERS as u32 * SEGMENT;
 
-/// An RX ring and its fill ring in one: a slot holds its index when the kernel has filled it.
+/// An RX ring and its fill ring in one. The kernel fills a slot by storing the slot's index in it.
 struct Rx {
     slots: Vec<UnsafeCell<u32>>,
-    /// The kernel's word: filled up to here.
+    /// Written by the kernel: slots below this index are filled.
     filled: AtomicU32,
-    /// The copiers': the kernel may fill up to here and one ring more.
+    /// Written by the copiers: the kernel may fill slots up to this index plus the length of the ring.
     released: AtomicU32,
     segments: Segments,
 }
 
 impl Rx {
-    /// Filled once around.
+    /// A ring whose slots are all filled once.
     fn new() -> Arc<Rx> {
         Arc::new(Rx {
             slots: (0..SLOTS).map(UnsafeCell::new).collect(),
@@ -51,26 +51,26 @@ impl Rx {
         &self.slots[(index % SLOTS) as usize]
     }
 
-    /// The kernel's turn: fills whatever was released, up to `end`.
+    /// The kernel: fills the slots that were released, up to `end`.
     fn fill(&self, end: u32) {
         let released = self.released.load(Ordering::Acquire);
         let filled = self.filled.load(Ordering::Relaxed);
         let end = end.min(released + SLOTS);
         for index in filled..end {
-            // SAFETY: loom checks just this: nobody is reading the slot now.
+            // SAFETY: nobody reads the slot now, which loom checks.
             self.slot(index).with_mut(|slot| unsafe { *slot = index });
         }
         self.filled.store(end, Ordering::Release);
     }
 
-    /// A copier that looks so many times; says how many frames it found.
+    /// A copier that looks for frames `looks` times. Returns the number of frames that it found.
     fn copy(&self, copier: usize, looks: u32) -> u32 {
         let mut own = self.segments.first_of(copier);
         let mut copied = 0;
         for _ in 0..looks {
             let count = own.ready(self.filled.load(Ordering::Acquire), SLOTS);
             for index in own.at()..own.at() + count {
-                // SAFETY: as above: nobody is filling the slot now.
+                // SAFETY: nobody fills the slot now, which loom checks.
                 let found = self.slot(index).with(|slot| unsafe { *slot });
                 assert_eq!(found, index, "a frame that was copied before, or one from later");
             }
@@ -85,7 +85,7 @@ impl Rx {
 
     fn release(&self) {
         self.segments.release(|index| {
-            // Only the holder of the lock stores, so this is also the order in which they go up.
+            // Only the holder of the lock stores, so this load sees the previous index, which must be lower.
             assert!(self.released.load(Ordering::Relaxed) < index, "released backwards");
             self.released.store(index, Ordering::Release);
         });
@@ -121,7 +121,7 @@ fn what_all_have_copied_is_released_and_nothing_else() {
         let mine = rx.copy(0, 1);
         let theirs = other.join().unwrap();
         assert_eq!((mine, theirs), (SEGMENT, SEGMENT));
-        // Two that met in `release` leave it to the next call.
+        // If both copiers called `release` at the same time, one of them did nothing; this call releases the rest.
         rx.release();
         assert_eq!(rx.released.load(Ordering::Relaxed), SLOTS);
         assert!(rx.segments.is_released(SLOTS));

@@ -3,13 +3,13 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p weir-ring --test loom_wakeups`
 //!
-//! The program is C (`ring_doorbell` in `bpf/bpf.bpf.c`) and its owner talks to the kernel (`answer` in the engine's
-//! `shared.rs`), so both are written down here once more, without what does not matter. The wait for all programs is
-//! modelled with the kernel's guarantee and no more: each run of the program either is over before the wait ends, and
-//! its stores are seen then, or it begins after the beginning of the wait and sees stores that were made before that. A
-//! lock that a run holds, and that the wait takes once, is just that.
+//! The program is C (`ring_doorbell` in `bpf/bpf.bpf.c`), and its owner calls the kernel (`answer` in the engine's
+//! `shared.rs`). So this file repeats the relevant parts of both. The wait for all programs (`synchronize_rcu`) is
+//! modelled with no more than the kernel guarantees: each run of the program either ends before the wait ends, and its
+//! stores are visible then, or it begins after the wait began, and sees stores that were made before the wait. A lock
+//! that each run holds, and that the wait takes once, has exactly this property.
 //!
-//! Each step of the protocol is left out once, and the model must then find a wake-up that is lost.
+//! For each step of the protocol there is a model without it, in which a wake-up must be lost.
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +23,13 @@ enum Without {
     Nothing,
     /// Q: the wait for all programs.
     Wait,
-    /// S: the owner looks before the wait instead of behind it.
+    /// S: the owner looks at the rings before the wait instead of after it.
     LookBehindWait,
-    /// T: the sleeper's look behind the confirmation.
+    /// T: the sleeper's look after the confirmation.
     LookBehindConfirmation,
 }
 
-/// The words that a program and its owner share, of a machine with one CPU.
+/// The words that a program and its owner share, on a machine with one CPU.
 struct Machine {
     /// Frames published.
     ordinal: AtomicU64,
@@ -74,7 +74,7 @@ impl Machine {
         self.ordinal.load(Ordering::Acquire)
     }
 
-    /// Arms the doorbell, and looks once all programs see that (Q, S).
+    /// Arms the doorbell, waits until all programs see that (Q), and returns the number of published frames (S).
     fn arm_and_look(&self, threshold: u64, without: Without) -> u64 {
         self.armed.store(threshold, Ordering::Relaxed);
         let early = self.published();
@@ -91,8 +91,8 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A consumer that goes to sleep while frames come. `may_wake`: no wake-up was sent a moment ago, so the owner's limit
-/// lets it send one (`RING_GAP`).
+/// A consumer goes to sleep while frames come. `may_wake`: no wake-up was sent shortly before, so the owner's limit
+/// (`RING_GAP`) allows one.
 fn goes_to_sleep(may_wake: bool, without: Without) {
     explore(move || {
         let machine = Machine::armed_for(AWAKE);
@@ -101,7 +101,8 @@ fn goes_to_sleep(may_wake: bool, without: Without) {
         let running = thread::spawn(move || program.capture(2));
         doorbell::set_threshold(&page, 2);
         let is_ready = machine.published() >= 2;
-        // The request and the confirmation go over a socket: events before one are before the other.
+        // The request and the confirmation go over a socket, so what happens before they are sent is visible on
+        // receipt.
         let seen = machine.arm_and_look(2, without);
         let is_woken = may_wake && doorbell::is_due(&page, seen);
         let looks = without != Without::LookBehindConfirmation && machine.published() >= 2; // T
@@ -111,15 +112,15 @@ fn goes_to_sleep(may_wake: bool, without: Without) {
     });
 }
 
-/// A consumer sleeps by a confirmation, and another has a lower threshold: when that is reached, the doorbell is armed
-/// for the higher one. Nobody looks for the sleeper but the owner.
+/// A consumer sleeps after a confirmation, and another one has a lower threshold. When that threshold is reached, the
+/// doorbell is armed for the higher one. Only the owner can then find that the sleeper is due.
 fn sleeps_on(without: Without) {
     explore(move || {
         let (first, second) = (AtomicU64::new(2), AtomicU64::new(1));
         let machine = Machine::armed_for(1);
         let program = Arc::clone(&machine);
         let running = thread::spawn(move || program.capture(2));
-        // The owner hears the doorbell now, or later.
+        // The owner notices the doorbell either now or after the program has run.
         let mut is_woken = false;
         let mut is_armed_for_first = false;
         let mut answer = || {

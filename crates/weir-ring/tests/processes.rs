@@ -1,7 +1,7 @@
-//! One writer and readers in processes of their own, over the memory, sockets and signals of service.
+//! One writer and several readers, each in its own process, with the memory, sockets and signals of service.
 //!
-//! A reader process is this very program, run again for the one test [`reader_process`], with its role
-//! in the environment and its socket as standard input.
+//! Each other process is this test program, started again for the one test [`reader_process`], with its role in the
+//! environment and its socket as standard input.
 #![cfg(not(loom))]
 
 mod common;
@@ -45,7 +45,7 @@ impl Other {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// The two numbers that a reader says at its end: delivered and lapped.
+    /// The two numbers that the other process writes at its end: for most roles, the delivered and the lapped frames.
     fn finish(mut self) -> (u64, u64) {
         let mut line = String::new();
         BufReader::new(&self.stream).read_line(&mut line).expect("a reader that ends");
@@ -55,13 +55,13 @@ impl Other {
     }
 }
 
-/// Mostly small frames, some long ones, all determined by their ordinals.
+/// The length of a frame, determined by its ordinal. Most frames are small, some are long.
 fn caplen(ordinal: u64) -> u32 {
     let mixed = common::mix(ordinal ^ 0x5eed) as u32;
     if mixed.is_multiple_of(16) { 1514 } else { 60 + mixed % 8 }
 }
 
-/// Writes bursts for a while; returns the number of frames.
+/// Writes bursts of frames for this time; returns the number of frames of the ring.
 fn write_for(
     writer: &mut Writer<Mapping>,
     time: Duration,
@@ -159,20 +159,19 @@ fn a_sleeping_process_wakes_after_n_frames_and_after_t() {
             waker.wake_if_due(0, writer.frames());
         }
     };
-    // One short of the threshold: it sleeps on.
+    // One frame less than the threshold: the reader stays asleep.
     push(99, &mut waker);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(waker.wake_threshold(0), 100);
     push(1, &mut waker);
-    // First sleep: by frames. Second: nothing comes, so by time.
+    // The first sleep ends because the frames have come, the second because its time limit has passed.
     let (frames, by_time) = other.finish();
     assert_eq!((frames, by_time), (100, 1));
 }
 
 #[test]
 fn an_owner_that_takes_its_memory_away_ends_no_reader() {
-    // The owner is the other process, and does everything that it can to the memory while this one
-    // reads.
+    // The owner is the other process. It tries in every way to take the memory away while this process reads.
     let mut owner = Other::start(READER, "owner", &[]);
     let ring = pass::receive_rings(&owner.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
     let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
@@ -186,7 +185,7 @@ fn an_owner_that_takes_its_memory_away_ends_no_reader() {
             Poll::Lapped(_) | Poll::Empty => assert!(begin.elapsed() < PATIENCE),
         }
     }
-    // Every page of it, once all is over.
+    // Every page of the memory can still be read at the end.
     let sum = ring.memory().words().iter().fold(0, |sum: u64, word| {
         sum.wrapping_add(word.load(std::sync::atomic::Ordering::Relaxed))
     });
@@ -198,7 +197,7 @@ fn an_owner_that_takes_its_memory_away_ends_no_reader() {
 
 #[test]
 fn memory_of_an_owner_that_could_take_it_away_is_refused() {
-    // One of each kind; the owner takes them all away as soon as they are sent.
+    // One memory of each kind. The owner takes pages away from all of them once they have been received.
     let owner = Other::start(READER, "hostile_owner", &[]);
     let received = pass::receive(&owner.stream, 8).unwrap();
     say_ready(&owner.stream);
@@ -241,7 +240,7 @@ fn a_writer_that_is_killed_is_noticed_by_every_reader() {
     let ends = std::thread::scope(|scope| {
         let readers: Vec<_> =
             sleepers.iter().map(|sleeper| scope.spawn(move || read(sleeper))).collect();
-        // It says when both have read all that there is; then it is quiet, and alive.
+        // The writer says when both readers have read all frames; after that it is alive, but writes no more.
         (&writer.stream).read_exact(&mut [0]).unwrap();
         assert!(readers.iter().all(|reader| !reader.is_finished()));
         writer.signal(Signal::KILL);
@@ -250,7 +249,7 @@ fn a_writer_that_is_killed_is_noticed_by_every_reader() {
     assert_eq!(ends, [(Woken::WriterGone(0), 100, false); 2]);
 }
 
-/// Not a test by itself: the code of the reader processes.
+/// Not a test by itself: the code of the other processes.
 #[test]
 fn reader_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -287,7 +286,7 @@ fn say_ready(mut stream: &UnixStream) {
     stream.write_all(b"r").unwrap();
 }
 
-/// Writes 100 frames for two readers, and is quiet until it is killed.
+/// Writes 100 frames for two readers, and then nothing until it is killed.
 fn be_a_writer(mut stream: &UnixStream) -> ! {
     let ring = memory::create_memfd("weir-test", &common::spec(4)).unwrap();
     pass::send(stream, &[ring.memory().as_fd()]).unwrap();
@@ -302,7 +301,8 @@ fn be_a_writer(mut stream: &UnixStream) -> ! {
         writer.publish();
         wakers.iter_mut().for_each(|waker| waker.wake_if_due(0, writer.frames()));
     }
-    // The sleepers themselves find frames that the gap between two wake-ups has hidden.
+    // A wake-up may be suppressed because of the gap between two wake-ups; the sleepers then find the frames
+    // themselves.
     stream.read_exact(&mut [0; 2]).unwrap();
     say_ready(stream);
     loop {
@@ -310,8 +310,8 @@ fn be_a_writer(mut stream: &UnixStream) -> ! {
     }
 }
 
-/// Owns a ring, and tries to take pages away while it writes. Says how many frames it wrote, and how many attempts
-/// the kernel let through.
+/// Owns a ring, and tries to take its pages away while it writes. Reports the number of frames written, and the number
+/// of attempts that the kernel did not refuse.
 fn be_an_owner_under_attack(mut stream: &UnixStream) {
     use rustix::fs::FallocateFlags;
     let ring = memory::create_memfd("weir-test", &common::spec(4)).unwrap();
@@ -322,8 +322,8 @@ fn be_an_owner_under_attack(mut stream: &UnixStream) {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let attack = |at: u64| {
         let page = words[(at / 8) as usize..].as_ptr().cast_mut().cast();
-        // SAFETY: a page of a mapping that is alive. If it were taken away, its words would be zeros, which any word
-        // of a ring may be.
+        // SAFETY: the page belongs to a mapping that is alive. If it were taken away, its words would be zeros, which
+        // is a valid value of any word of a ring.
         let removed = unsafe { rustix::mm::madvise(page, 4096, rustix::mm::Advice::LinuxRemove) };
         let attempts = [
             rustix::fs::ftruncate(fd, at),
@@ -345,7 +345,8 @@ fn be_an_owner_under_attack(mut stream: &UnixStream) {
     writeln!(stream, "2000 {succeeded}").unwrap();
 }
 
-/// Hands over memory that can be cut, holed, or both, and does it: plain, without one seal or another, and a file.
+/// Hands over memory that can be truncated, have holes punched, or both, and then does so: a memfd without seals,
+/// memfds without one of the required seals, and a file.
 fn be_a_hostile_owner(mut stream: &UnixStream) {
     let ring = memory::create_memfd("weir-test", &common::spec(4)).unwrap();
     let bytes: Vec<u8> = (ring.memory().words().iter())
@@ -409,8 +410,8 @@ fn read_to_the_end(mut reader: Reader<Mapping>, sleeper: Option<&Sleeper>) -> (u
     (delivered, lapped)
 }
 
-/// Sleeps for 100 frames, reads them, sleeps for as many again, which never come. Returns the frames
-/// read, and 1 if the second sleep ended by time.
+/// Sleeps until there are 100 frames, reads them, and sleeps for 100 more, which never come. Returns the number of
+/// frames read, and 1 if the second sleep ended because of its time limit.
 fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
     let sleeper = Sleeper::new(1).unwrap();
     pass::send_channel(stream, &sleeper).unwrap();
@@ -429,8 +430,7 @@ fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
     (frames, by_time.into())
 }
 
-/// Does everything that it can with its wake page and waker to delay the writer, until it is
-/// killed.
+/// Tries with its wake page and its waker to delay the writer in every possible way, until it is killed.
 fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
     let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&page, 4096).unwrap();
@@ -443,12 +443,12 @@ fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
     let (waker, writer_socket) = pair.unwrap();
     pass::send(stream, &[page.as_fd(), writer_socket.as_fd()]).unwrap();
     say_ready(stream);
-    // Sockets that block, and a waker that nobody ever empties.
+    // Both sockets block, and nobody reads from the waker.
     for fd in [&waker, &writer_socket] {
         rustix::fs::fcntl_setfl(fd, OFlags::empty()).unwrap();
     }
     loop {
-        // As much as goes in, for the writer to read.
+        // Fill the socket, from which the writer may have to read.
         let flags = rustix::net::SendFlags::DONTWAIT;
         while rustix::net::send(&waker, &[255; 64], flags).is_ok() {}
         let threshold = &page.words()[0];

@@ -18,7 +18,7 @@ use weir_ring::{
 type Memory = Vec<AtomicU64>;
 
 const READERS: usize = 3;
-/// The longest frame of the toy ring, and the room that its records are given.
+/// The longest frame of the toy ring, and the space that a record needs at most.
 const TOY_CAPLEN_MAX: u32 = 120;
 const TOY_ROOM: u32 = 28 + TOY_CAPLEN_MAX + 20 + 4 + 12;
 
@@ -114,7 +114,7 @@ impl Run {
         }
     }
 
-    /// The caplen of a frame that was kept; the bytes of a cut one are those of its whole.
+    /// The caplen with which a frame was recorded. The kept bytes are the first bytes of the whole frame.
     fn caplen(&self, ordinal: u64) -> u32 {
         self.pushed.caplens[ordinal as usize]
     }
@@ -163,7 +163,7 @@ impl Run {
         Ok(poll)
     }
 
-    /// Conditions after any look, whatever it found.
+    /// Checks the conditions that hold after each poll or count, whatever its result.
     fn check(&self, i: usize, before: &Reader<Memory>, poll: Poll) -> Result<(), TestCaseError> {
         let reader = &self.readers[i];
         let published = self.ring.frames_written();
@@ -171,7 +171,7 @@ impl Run {
         let (delivered, lapped) = match poll {
             Poll::Frames(frames) => (u64::from(frames), 0),
             Poll::Lapped(frames) => (0, frames),
-            // Nobody else moves meanwhile, so nothing that was published is left.
+            // The writer does not run meanwhile, so nothing that was published may be left unread.
             Poll::Empty => {
                 let all = reader.ordinal() == published;
                 prop_assert!(all || self.distances[i] > 0 || self.overtaken(reader.ordinal()));
@@ -194,7 +194,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether the block that held the frame before this one has been claimed for another.
+    /// Whether the block of the frame before this one has been claimed for newer frames.
     fn overtaken(&self, ordinal: u64) -> bool {
         let block = ordinal.checked_sub(1).map_or(0, |last| self.pushed.blocks[last as usize]);
         block + self.ring.geometry().data_blocks < self.ring.writer_word(WriterWord::Opened)
@@ -204,7 +204,7 @@ impl Run {
         let mut reader = Reader::new(&self.ring, start).unwrap();
         prop_assert_eq!(reader.delivered(), 0);
         match start {
-            // Overwritten frames are lapped, and frames that have not come yet are waited for.
+            // Overwritten frames count as lapped. A reader that starts beyond the last frame waits there.
             Start::Ordinal(ordinal) => {
                 prop_assert_eq!(reader.joined_at(), ordinal.min(self.ring.frames_written()));
             }
@@ -215,7 +215,7 @@ impl Run {
         if start == Start::Oldest && opened <= self.ring.geometry().data_blocks {
             prop_assert_eq!(reader.joined_at(), 0);
         }
-        // Half of them read from some distance.
+        // Half of the readers stay some bytes behind the writer.
         self.distances[i] = distance.saturating_sub(2500);
         reader.keep_distance(self.distances[i]);
         self.readers[i] = reader;
@@ -241,9 +241,9 @@ impl Run {
         Ok(())
     }
 
-    /// Closes, and lets every reader read to the end.
+    /// Closes the ring, and lets every reader read to the end.
     fn finish(mut self) -> Result<(), TestCaseError> {
-        // Where the writer rests, a second look finds all there is, from any distance.
+        // While the writer does not write, repeated polls find all frames, at any distance.
         self.writer.publish();
         for i in 0..READERS {
             let mut empty = 0;
@@ -274,7 +274,7 @@ fn real_ring() -> Ring<Memory> {
     Ring::open(Arc::new(memory)).unwrap()
 }
 
-/// Lengths that end at every offset of a word, and on both sides of every class border.
+/// Frame lengths that end at every offset within a word, and on both sides of every class border.
 fn caplens() -> impl Strategy<Value = u32> {
     prop_oneof![
         4 => 0..80u32,
@@ -322,7 +322,7 @@ fn a_whole_ring_file_is_a_capture_file_for_every_tool() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("ring.pcapng");
     let mut writer = Writer::new(memory::create_file(&path, &common::spec(4)).unwrap());
-    // More than a ring full, so that every block has been closed; sizes that cross every offset.
+    // More frames than fit in the ring, so that every block has been closed; the lengths end at every offset.
     let mut opened = Vec::new();
     while writer.ring().writer_word(WriterWord::Opened) < 7 {
         let ordinal = writer.frames();

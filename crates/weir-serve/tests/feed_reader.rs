@@ -1,5 +1,5 @@
-//! A feed whose caller asks for frames, at a daemon in this process; and in a process that forks: this very
-//! program, run again for the one test [`forking_process`].
+//! [`FeedReader`], whose caller requests frames, at a daemon in this process. Also in a process that forks: this test
+//! program, started again for the one test [`forking_process`].
 
 #[path = "common/mod.rs"]
 mod common;
@@ -31,7 +31,7 @@ fn open(source: &str) -> Open {
     Open { source: source.into(), ..Open::default() }
 }
 
-/// Frames until the end, counted by walking their records.
+/// Reads to the end; returns the number of frames, counted by their records.
 fn read_to_the_end(reader: &mut FeedReader) -> u64 {
     let mut records = 0;
     loop {
@@ -72,7 +72,7 @@ fn a_source_that_is_not_there_is_said_at_once_and_a_filter_that_is_wrong_at_the_
     let fd = std::os::fd::AsRawFd::as_raw_fd(&reader.pollable().unwrap());
     reader.set_filter("no filter at all").unwrap();
     assert!(matches!(reader.next(1, LONG), Err(ClientError::Plug(_))));
-    // It can be corrected, and waiting calls continue.
+    // The filter can be corrected: then frames are read, and the descriptor for event loops is the same.
     reader.set_filter("").unwrap();
     assert_eq!(read_to_the_end(&mut reader), 9);
     assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&reader.pollable().unwrap()), fd);
@@ -82,7 +82,7 @@ fn a_source_that_is_not_there_is_said_at_once_and_a_filter_that_is_wrong_at_the_
 fn a_filter_that_is_set_before_the_first_read_acts_at_the_daemon() {
     let setup = setup("[sources.all]\nsource = 'gen:frames=5000'\neverybody = true\nring_mib = 16");
     let mut reader = FeedReader::connect(&setup.path(), &open("all")).unwrap();
-    // Nothing, as tcpdump -ddd prints it.
+    // A program that accepts nothing, as `tcpdump -ddd` prints it.
     reader.set_filter("1\n6 0 0 0").unwrap();
     assert_eq!(read_to_the_end(&mut reader), 0);
     let ledger = reader.statistics().unwrap().ledger;
@@ -128,13 +128,13 @@ fn a_filter_changes_while_others_read_the_same() {
         pulled == Pulled::Nothing
     });
     assert!(matches!(other.next(10, LONG).unwrap(), Pulled::Frames(_)));
-    // Frames of the rings that it has left are counted, too.
+    // The statistics include the rings that the reader has left.
     let told = one.statistics().unwrap();
     assert!(told.ledger.filtered > 0 && told.delivered.frames > 0);
     assert_eq!(told.ledger.captured, told.delivered.frames + told.delivered.lapped);
 }
 
-/// Runs this as user 1, to whom the kernel then gives this process's connections, and lets the folder be.
+/// Calls `run` in a thread of user 1, whom the daemon then sees as the client. First lets everybody open the socket.
 fn as_user_1<T: Send>(setup: &Setup, run: impl FnOnce() -> T + Send) -> T {
     let open = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
     open(setup.path().parent().unwrap(), 0o755).unwrap();
@@ -167,7 +167,7 @@ fn root_a_feed_that_has_just_moved_can_be_changed() {
     move_changed_feed(true);
 }
 
-/// Makes the daemon move a feed, which may be changed before its reader has read the old rings.
+/// Makes the daemon move a feed. `is_changed_again`: the feed is changed before its reader has read the old rings.
 fn move_changed_feed(is_changed_again: bool) {
     const FRAMES: u64 = 500_000;
     let config = |users: &str| {
@@ -181,17 +181,17 @@ fn move_changed_feed(is_changed_again: bool) {
     let Pulled::Frames(mut frames) = reader.next(1, LONG).unwrap() else { panic!("no frame") };
     let first = reader.run().records().next().unwrap();
     let source = Ipv4Addr::from(<[u8; 4]>::try_from(&first.frame[26..30]).unwrap());
-    // User 1 maps the rings, and leaves: so they are this reader's alone, and to be changed in place.
+    // User 1 maps the rings and leaves. Then only this reader has a feed on them, so changes are made in place.
     as_user_1(&setup, || {
         let mut other = FeedReader::connect(&setup.path(), &open("all")).unwrap();
         assert!(matches!(other.next(1, LONG).unwrap(), Pulled::Frames(_)));
     });
     within_limit("user 1 has left", || setup.serving.connections() == 1);
     let connection = Connection::open(&setup.path()).unwrap();
-    // Of the feed that was opened last.
+    // The key of the feed that was opened last.
     let key = || connection.status().unwrap().clients.last().unwrap().key;
     let before = key();
-    // All frames, as tcpdump -ddd prints it.
+    // A program that accepts all frames, as `tcpdump -ddd` prints it.
     reader.set_filter("1\n6 0 0 96").unwrap();
     reader.block(&[source.to_string()], &[]).unwrap();
     assert_eq!(key(), before, "it was changed in place");
@@ -218,11 +218,10 @@ fn move_changed_feed(is_changed_again: bool) {
     assert_eq!(frames, ledger.captured);
 }
 
-/// Frames of the source that a process reads, forks, and reads on.
+/// Frames of the source that [`forking_process`] reads before and after its fork.
 const FORK_FRAMES: u64 = 200_000;
 
-/// Reads to the end. Every frame captured for this process must be in its counts. Gives their
-/// number.
+/// Reads to the end. Asserts that every frame captured for this process is in its counts, and returns their number.
 fn read_the_rest(reader: &mut FeedReader) -> u64 {
     let frames = read_to_the_end(reader);
     let statistics = reader.statistics().unwrap();
@@ -251,7 +250,7 @@ fn forking_process() {
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         let read = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            // More comes before its first call.
+            // More frames must be captured between the fork and the child's first call.
             let connection = Connection::open(&path).unwrap();
             let captured =
                 || connection.status().unwrap().feeds[0].ledger.clone().unwrap().captured;
@@ -274,7 +273,7 @@ fn forking_process() {
     // SAFETY: `status` is there to be written.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child");
-    // Frames that the child has read are not in its parent's counts.
+    // Frames that the child has read must not be in its parent's counts.
     let captured = before + read_to_the_end(&mut reader) + reader.delivered().lapped;
     assert_eq!((captured, reader.statistics().unwrap().ledger.captured), (FORK_FRAMES, captured));
 }

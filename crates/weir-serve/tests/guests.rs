@@ -51,7 +51,7 @@ fn source(spec: &str, more: &str, machines: &[&Machine]) -> String {
     )
 }
 
-/// Waits until this many frames were read.
+/// Waits until this many more frames were read.
 fn until_read(running: &Running<Null>, more: u64) {
     let before = running.delivered().frames;
     within_limit("frames", || running.delivered().frames >= before + more);
@@ -149,7 +149,7 @@ fn a_guest_learns_nothing_of_what_others_read() {
         assert_eq!(client.connection, 0);
     }
     assert!(status.sources.iter().all(|source| source.is_open), "{status:?}");
-    // The same, whether or not others read these rings.
+    // Filters can be changed, whether or not others read the same rings.
     shared.set_filter("1,6 0 0 0").unwrap();
     unshared.set_filter("1,6 0 0 0").unwrap();
     let named = Open { name: Some("ids".into()), ..open("all") };
@@ -159,7 +159,7 @@ fn a_guest_learns_nothing_of_what_others_read() {
     let blocked = connection.block_named("ids", &entries, &[], None).unwrap();
     assert_eq!((named.opened().key, blocked.keys), (3, vec![3]));
     assert_eq!(named.close().unwrap().key, 3);
-    // Root sees everything, and the guest's rings by the daemon's number.
+    // Root sees everything, and sees the guest's rings by the daemon's keys.
     let all = process.status().unwrap();
     let guests = all.clients.iter().filter(|client| client.guest.as_deref() == Some("one"));
     let keys: Vec<u64> = guests.filter(|client| !client.is_closed).map(|of| of.key).collect();
@@ -204,7 +204,7 @@ fn a_guest_reads_on_when_the_right_of_another_reader_is_withdrawn() {
     closes(&ledger);
     assert!(ledger.captured >= 20_000, "{ledger:?}");
     until_read(&running, 20_000);
-    // And once more, with rings that another has again.
+    // Once more, with rings that another reader has mapped again.
     setup.daemon.reload(Config::parse(&text("everybody = true")).unwrap()).unwrap();
     let (other, others) = OpenFeed::new(&process, &open("all")).unwrap();
     let others_again = read(others);
@@ -259,14 +259,14 @@ fn a_filter_and_a_block_list_of_a_guest_act_at_the_host() {
     let (feed, source) = OpenFeed::new(&connection, &named).unwrap();
     let running = read(source);
     until_read(&running, 10_000);
-    // Takes no frames. As bytecode, because the compiler of filters is a process of the program
+    // This filter accepts no frames. It is bytecode, because the compiler of filters is a process of the program
     // `weir`.
     feed.set_filter("1,6 0 0 0").unwrap();
     let captured = feed.ledger().unwrap().captured;
     within_limit("frames are filtered", || feed.ledger().unwrap().filtered > 10_000);
     let ledger = feed.ledger().unwrap();
     closes(&ledger);
-    // Frames that were on their way.
+    // Frames that were under way when the filter changed may still be captured.
     assert!(ledger.captured < captured + 20_000, "{ledger:?} {captured}");
     within_limit("nothing more comes", || {
         let before = feed.ledger().unwrap().captured;
@@ -281,7 +281,7 @@ fn a_filter_and_a_block_list_of_a_guest_act_at_the_host() {
     within_limit("frames are blocked", || feed.ledger().unwrap().blocked > 10_000);
     feed.block(&[], &all).unwrap();
     until_read(&running, 10_000);
-    // By name, as another program in the guest does.
+    // Change the block list by the feed's name, as another program in the guest does.
     let blocked = feed.ledger().unwrap().blocked;
     assert_eq!(connection.block_named("ids", &all, &[], None).unwrap().changed, 1);
     within_limit("frames are blocked", || feed.ledger().unwrap().blocked > blocked + 10_000);
@@ -299,7 +299,7 @@ fn guests_share_rings_until_one_changes_what_it_takes() {
     let (one, other) = (Machine::new("one"), Machine::new("other"));
     let setup = setup(&source("rate=100kpps,flows=10", "", &[&one, &other]));
     let _served = serve_guests(&setup);
-    // As a broker does, which may have to change the feed.
+    // As a broker does, because it may have to change the feed later.
     let own = Open { own: true, ..open("all") };
     let (feed, source) = OpenFeed::new(&one.connect(), &own).unwrap();
     let (others, read_by_other) = OpenFeed::new(&other.connect(), &own).unwrap();
@@ -316,7 +316,7 @@ fn guests_share_rings_until_one_changes_what_it_takes() {
     until_read(&of_other, 10_000);
     feed.set_filter("").unwrap();
     until_read(&running, 10_000);
-    // The other is alone with its rings by now, and they change where they are.
+    // By now only the other guest reads its rings, so they are changed in place.
     others.block(&["0.0.0.0/0".to_owned()], &[]).unwrap();
     within_limit("frames are blocked", || others.ledger().unwrap().blocked > 10_000);
     assert_eq!((rings_of(), feed.ledger().unwrap().blocked), (2, 0));
@@ -371,7 +371,7 @@ fn parts_samples_and_cut_frames_come_as_they_are_captured() {
         frames.push(ledger);
     }
     let [one, two, ten] = &frames[..] else { panic!("three") };
-    // Those that joined a source that ran begin later.
+    // Feeds that join a running source begin later.
     assert!(one.offered == 100_000 && one.captured > 0 && two.captured > 0, "{frames:?}");
     assert!(one.captured + two.captured <= 100_000, "{frames:?}");
     assert!(ten.captured.abs_diff(ten.offered / 10) <= 1, "{ten:?}");
@@ -379,7 +379,7 @@ fn parts_samples_and_cut_frames_come_as_they_are_captured() {
     assert_eq!(ten.wire_bytes, 508 * ten.captured, "without FCS: {ten:?}");
 }
 
-/// How often the threads of this name have slept so far; `None` if there is none.
+/// Number of voluntary context switches of the threads with this name so far; `None` if there is no such thread.
 fn sleeps(name: &str) -> Option<u64> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let of_one = |folder: std::path::PathBuf| {
@@ -398,13 +398,13 @@ fn a_relay_that_has_nothing_to_do_is_not_woken() {
     let machine = Machine::new("one");
     let setup = setup(&source("rate=10kpps", "", &[&machine]));
     let _served = serve_guests(&setup);
-    // Takes none.
+    // A filter that accepts no frames.
     let none = Open { filter: "1,6 0 0 0".into(), ..open("all") };
-    // Nothing reads in the guest: the only consumer is the relay.
+    // Nobody reads in the guest, so the only consumer is the relay.
     let (feed, _unread) = OpenFeed::new(&machine.connect(), &none).unwrap();
     within_limit("the source runs", || feed.ledger().unwrap().filtered > 1000);
     within_limit("it sleeps, for longer than the second of other consumers", || {
-        // A thread of another test that ends meanwhile can hide this one from the list.
+        // A thread of another test that ends meanwhile can hide the relay's thread from the list.
         let Some(before) = sleeps("weir-consumer") else { return false };
         std::thread::sleep(std::time::Duration::from_millis(2500));
         sleeps("weir-consumer") == Some(before)
@@ -414,7 +414,7 @@ fn a_relay_that_has_nothing_to_do_is_not_woken() {
     closes(&feed.close().unwrap().ledger.unwrap());
 }
 
-/// A network namespace of this test's own.
+/// A network namespace for one test.
 struct Namespace(String);
 
 impl Namespace {
@@ -430,7 +430,7 @@ impl Namespace {
         assert!(done.success(), "ip -n {} {args}", self.0);
     }
 
-    /// A pair of interfaces that are up: the kernel announces itself there at once.
+    /// Creates a pair of interfaces that are up. The kernel sends frames over them at once (IPv6 autoconfiguration).
     fn pair(&self, name: &str) {
         self.ip(&format!("link add {name} type veth peer name peer-{name}"));
         self.ip(&format!("link set {name} up"));
@@ -457,7 +457,7 @@ fn is_root(test: &str) -> bool {
     is_root
 }
 
-/// Frames of each interface that a ring has, by name.
+/// The number of frames in a ring, by the name of their interface.
 fn by_interface(ring: &Ring<Mapping>) -> BTreeMap<String, u64> {
     let (mut frames, mut batch) = (BTreeMap::new(), Batch::new());
     let header = ring.identity().unwrap().pcapng_header;
@@ -521,7 +521,7 @@ fn root_an_interface_that_vanishes_ends_a_guests_feed_and_it_is_opened_again() {
             "life {life}: {:?}",
             feed.ended()
         );
-        // The ring's end, which the consumer finds by itself.
+        // The consumer stops by itself at the end of the ring.
         let (frames, lapped) = taken(running);
         let ledger = feed.close().unwrap().ledger.unwrap();
         closes(&ledger);

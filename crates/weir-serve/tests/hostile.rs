@@ -1,4 +1,4 @@
-//! Clients that do not keep to the protocol, and the examples on its page.
+//! Clients that break the protocol, and the examples in `docs/protocol.md`.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -107,8 +107,7 @@ fn params_that_make_no_sense_are_refused() {
     refused(&client, "capture.block", json!({ "feed": 1, "add": ["no entry"] }), &[], "");
     refused(&client, "capture.close", json!({ "feed": 2 }), &[], "no feed 2");
     refused(&client, "capture.none", json!({}), &[], "there is no method");
-    // Closing twice gives the same answer; releasing a feed that does not exist makes no
-    // difference.
+    // Closing twice gives the same answer. Releasing a feed that does not exist has no effect.
     let close = || client.call("capture.close", json!({ "feed": 1 }), &[], LIMIT).unwrap().result;
     assert_eq!(close(), close());
     for feed in [1, 1, 9] {
@@ -153,7 +152,7 @@ fn rings_cannot_be_written_however_a_client_opens_them() {
     let own = File::from(fd.try_clone_to_owned().unwrap());
     own.write_at(&[0xff], 0).unwrap_err();
     own.set_len(0).unwrap_err();
-    // As its owner, a client may open the file again. The seals apply to everybody.
+    // The client has the owner's user id, so it may open the file again. The seals apply to everybody.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     if let Ok(anew) = File::options().read(true).write(true).open(path) {
         anew.write_at(&[0xff], 0).unwrap_err();
@@ -198,7 +197,7 @@ fn what_the_protocols_page_shows_is_what_the_daemon_says() {
         let asked: Value = serde_json::from_str(pair[0]).expect(pair[0]);
         let mut expected: Value = serde_json::from_str(pair[1]).expect(pair[1]);
         let method = asked["method"].as_str().unwrap();
-        // It was said when the client connected.
+        // The client has sent this when it connected.
         if method == "plug.hello" {
             continue;
         }
@@ -209,7 +208,7 @@ fn what_the_protocols_page_shows_is_what_the_daemon_says() {
                 let count = expected.get("descriptors").and_then(Value::as_u64).unwrap_or(0);
                 assert_eq!(answer.descriptors.len() as u64, count, "{}", pair[0]);
                 let mut result = answer.result;
-                // A number of the daemon's.
+                // The daemon chooses the key, so the page's key is used.
                 if let Some(key) = result.get_mut("key") {
                     *key = expected["result"]["key"].take();
                     expected["result"]["key"] = key.clone();

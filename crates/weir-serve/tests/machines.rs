@@ -1,4 +1,4 @@
-//! Guests of the daemon's file: who sees them, and the case of a QEMU that does not answer.
+//! Guests of the daemon's file whose QEMU does not answer, or does not exist.
 
 mod common;
 
@@ -31,7 +31,7 @@ impl Stopped {
     }
 }
 
-/// Neither the list of guests, nor a reload, nor the daemon's end waits for it.
+/// Neither the list of guests, nor a reload, nor the daemon's end waits for a QEMU that is stopped.
 #[test]
 fn a_stopped_qemu_delays_neither_status_nor_reload_nor_the_end() {
     let qemu = Stopped::new();

@@ -1,4 +1,4 @@
-//! Feeds with names, whose block lists other connections change, and entries that end.
+//! Named feeds, whose block lists other connections can change, and block list entries that expire.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -14,7 +14,7 @@ use common::{Setup, setup, within_limit};
 
 const MADE: &str = "[sources.made]\nsource = 'gen:rate=20kpps,flows=100'\neverybody = true\n\
                     ring_mib = 16\n[limits]\nopens_per_second = 1000\n";
-/// Every packet.
+/// Entries that block every packet.
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
 fn all() -> Vec<String> {
@@ -38,7 +38,7 @@ fn ledger(feed: &RemoteFeed) -> Ledger {
     feed.ledger().unwrap().expect("it is told")
 }
 
-/// Waits until frames come and every one is blocked: a hundred since the last captured frame.
+/// Waits until every frame is blocked: 100 frames were blocked since the last one that was captured.
 fn all_is_blocked(feed: &RemoteFeed) {
     let mut since = ledger(feed);
     within_limit("frames are blocked, and no others come", || {
@@ -113,10 +113,10 @@ fn entries_end_though_who_gave_them_has_gone() {
     }
     all_is_blocked(&feed);
     frames_come(&feed);
-    // A permanent entry does not end after a second.
+    // The permanent entry was added again for one second, and still did not expire.
     let shown = Blocked { feeds: 1, blocked: vec![kept()], ..Blocked::default() };
     assert_eq!(reader.blocked_named("ids").unwrap(), shown);
-    // The same for one that only its own connection changes.
+    // The same for a feed without a name, which only its own connection can change.
     let own = Open { source: "made".into(), own: true, ..Open::default() };
     let own = reader.open_feed(&own).unwrap();
     own.block_for(&all(), 2 * second).unwrap();
@@ -152,7 +152,7 @@ fn a_change_that_one_of_a_name_has_no_room_for_is_made_at_none() {
     assert!(said.contains("room for 65536"), "{said}");
     frames_come(&ids[0]);
     assert!(reader.blocked_named("ids").unwrap().blocked.is_empty());
-    // With room made in the same change it is taken.
+    // A change that also removes an entry makes room, and is accepted.
     let (add, remove) = (vec!["10.0.0.1".to_owned()], vec!["0.0.0.1".to_owned()]);
     let changed = reader.block_named("ids", &add, &remove, None).unwrap();
     assert_eq!((changed.feeds, changed.changed, changed.entries), (2, 2, ENTRIES_MAX));

@@ -1,4 +1,4 @@
-//! A daemon and its clients, in this process and in others: this very program, run again for the one test
+//! A daemon and its clients, in this process and in others: this test program, started again for the one test
 //! [`client_process`].
 
 #[path = "common/mod.rs"]
@@ -58,7 +58,7 @@ fn a_source_that_is_denied_does_not_exist() {
 fn every_frame_is_read_to_the_end_of_its_source() {
     let setup = setup("[sources.all]\nsource = 'gen:frames=5000'\neverybody = true\nring_mib = 16");
     let connection = Connection::open(&setup.path()).unwrap();
-    // Another one opens it anew. Sources may end before they are known to be open.
+    // Each feed opens the source again. A source may end before the daemon has noted that it is open.
     for _ in 0..20 {
         let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
         assert_eq!(accounted(read(source)), 5000);
@@ -128,7 +128,7 @@ fn one_of_two_readers_leaves_and_the_other_goes_on() {
     within_limit("frames", || going.delivered().frames > 1000);
     let closed = goes.close().unwrap();
     assert!(!closed.ended, "{closed:?}");
-    // It reads from where the rings were when it was opened.
+    // The feed begins where the rings were when it was opened.
     let ledger = closed.ledger.expect("it is told");
     assert_eq!(accounted(going), ledger.captured);
     assert!(ledger.captured < closed.until.iter().sum::<u64>(), "{ledger:?}");
@@ -159,7 +159,7 @@ fn a_reader_moves_to_rings_of_its_own_also_after_changes_that_were_refused() {
     assert_eq!(stays.key(), moves.key(), "they share rings");
     moves.set_filter("1\n5 0 0 7").unwrap_err();
     moves.block(&["no entry".into()], &[]).unwrap_err();
-    // It takes all, and is another program than none.
+    // This filter accepts all frames, but differs from no filter, so the feed needs other rings.
     moves.set_filter("1\n6 0 0 262144").unwrap();
     let so_far = moving.delivered().frames;
     within_limit("more frames", || moving.delivered().frames > so_far + 100_000);

@@ -1,4 +1,4 @@
-//! Runs that hold, from seeds; and runs with a planted bug, which do not.
+//! Simulated runs from seeds, which must not fail; and runs with a planted bug, which must fail.
 
 use std::ops::ControlFlow;
 
@@ -30,7 +30,7 @@ fn a_seed_means_the_same_each_time() {
 
 #[test]
 fn every_planted_bug_is_found_and_shrunk() {
-    // Long enough for the rarest of them.
+    // Enough seeds to find the rarest of the bugs.
     const SEEDS: u64 = 40;
     let mut missed = Vec::new();
     for planted in Planted::ALL {

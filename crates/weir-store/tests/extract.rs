@@ -1,4 +1,4 @@
-//! All recorded frames are extracted, in order of time, from any number of files.
+//! All recorded frames are extracted, ordered by time, from any number of files.
 
 #[path = "common/recording.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
@@ -31,7 +31,7 @@ proptest! {
         let settings = Settings { index, compression, ..Settings::default() };
         let mut rig = Rig::with(rings, volumes, settings);
         for (at, (ring, interface, bytes, shift)) in pushes.iter().enumerate() {
-            // Nearly in order, and no two alike.
+            // Times that are nearly in order, and no two the same.
             let ts_ns = ((at as i64 + 10) * 1000 + shift * 2_345 + at as i64) as u64;
             rig.push(ring % rings, ts_ns, *interface, *bytes);
             if at % 97 == 0 {
@@ -67,7 +67,8 @@ fn after_the_clock_went_back_and_forth_all_frames_come_back_in_order_of_time() {
         let mut rig = Rig::again(directories, 2, settings);
         for (half, hours) in hours.iter().enumerate() {
             NOW_NS.set(hours * HOUR);
-            // More than a file of each ring. Frames have the time of the same clock, and no two are alike.
+            // More frames than fit in one file of each ring. Their times are from the same clock, and no two are the
+            // same.
             for at in 0..9000 {
                 let ts_ns = NOW_NS.get() + 1000 * at + 10 * run as u64 + half as u64;
                 rig.push(at as usize % 2, ts_ns, 0, 1400);
@@ -132,7 +133,7 @@ fn open_files_foreign_files_and_files_that_end_early_are_read_as_far_as_they_go(
     let directory = directories[0].path();
     let catalog = Catalog::list(&[directory]).unwrap();
     let file = catalog.files[0].path.clone();
-    // As a recorder leaves it that is killed: open, and with something behind that was not confirmed.
+    // The file as a killed recorder leaves it: with the ending `.open`, and with unconfirmed bytes at the end.
     let mut bytes = fs::read(&file).unwrap();
     bytes.extend_from_slice(&[0; 4096]);
     bytes.extend_from_slice(&[0xa5; 9000]);

@@ -1,5 +1,5 @@
-//! Recorded files and indexes that anybody may have written: extraction says so, ends, and takes no more memory than it
-//! needs.
+//! Recorded files and indexes that anybody may have written: extraction reports what is wrong, ends, and takes no more
+//! memory than it needs.
 
 #[path = "common/recording.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
@@ -52,7 +52,7 @@ fn a_file_with_more_interfaces_than_a_ring_has_is_no_recorders() {
 
 #[test]
 fn frames_of_interfaces_that_are_nowhere_described_cost_one_look_through_the_file() {
-    // With a look for each, this takes minutes.
+    // With a search for each frame, this would take minutes.
     const FRAMES: u32 = 50_000;
     let dir = tempfile::tempdir().unwrap();
     let mut file = header(1);
@@ -127,7 +127,7 @@ fn it_ends_when_asked_to_while_it_looks_for_what_is_wanted_and_while_it_reads() 
         let options = Options { threads: 1, frames_max: u64::MAX, names: Names::default() };
         extract(&catalog, &Query::default(), &options, &mut sink, &stop).0
     };
-    // Through some pieces of the plan, and into the first one that is read.
+    // Extraction is stopped while it selects pieces, or in the first piece that it reads.
     let stats = run(15);
     assert!(stats.frames == 0 && stats.frames_read < 4000, "{stats:?}");
     index_files(rig.directories[0].path()).iter().for_each(|path| fs::remove_file(path).unwrap());

@@ -1,5 +1,4 @@
-//! Hostile rings, on stable Rust: the same as `fuzz/fuzz_targets/ring_consumers.rs`, with other
-//! inputs.
+//! Consumers of hostile rings, on stable Rust: the checks of `fuzz/fuzz_targets/ring_consumers.rs`, with random inputs.
 
 #[path = "../../weir-ring/tests/common/mod.rs"]
 mod common;

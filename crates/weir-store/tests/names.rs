@@ -1,4 +1,4 @@
-//! Names of addresses in recorded files come out again, each once, and survive changes of the files.
+//! Names of addresses in recorded files are extracted, each once, and stay when an index or a file is repaired.
 
 #[path = "common/recording.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
@@ -44,7 +44,7 @@ fn options(threads: usize) -> Options {
     Options { threads, frames_max: u64::MAX, names: Names::default() }
 }
 
-/// Extracts to a file of one link type; gives its names.
+/// Extracts to a file of one link type; returns the names in it.
 fn extracted_names(paths: &[PathBuf], query: &Query, threads: usize) -> Vec<AddressName> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("out.pcapng");
@@ -57,7 +57,7 @@ fn extracted_names(paths: &[PathBuf], query: &Query, threads: usize) -> Vec<Addr
     said(&path)
 }
 
-/// Two rings; names come under way, and the last ones behind all frames.
+/// Records two rings. Names become known during the recording, and the last one after all frames.
 fn recorded(rig: Rig) -> Rig {
     let names = Names::default();
     let mut rig = rig.with_names(&names);
@@ -84,7 +84,7 @@ fn wanted() -> Vec<AddressName> {
 fn has_all(rig: &Rig) {
     for threads in [1, 3] {
         let mut names = extracted_names(&rig.paths(), &Query::default(), threads);
-        // Files of two rings are mixed; the newest name is behind all others.
+        // The names from the files of both rings are mixed; the newest name comes after all others.
         assert_eq!(names.last(), Some(&name(3, "late")));
         let mut wanted = wanted();
         names.sort();
@@ -150,7 +150,7 @@ fn an_index_made_anew_tells_of_names_and_what_a_killed_recorder_left_keeps_them(
             index_files(&directory).iter().map(|path| index::read(path).unwrap()).collect();
         assert_eq!(before, after);
         has_all(&rig);
-        // Left by one that was killed, with bytes behind that were not confirmed. Its lock is given back with it.
+        // Files as a killed recorder leaves them, with unconfirmed bytes at the end. No recorder holds a lock here.
         let kept = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let files = Catalog::list(&rig.paths()).unwrap().files;
         for listed in &files {

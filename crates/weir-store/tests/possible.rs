@@ -1,4 +1,4 @@
-//! A piece is ruled out only if no frame of it passes: expressions of every kind, on frames of every kind.
+//! A piece is ruled out only if no frame in it passes the filter: expressions of every kind, on frames of every kind.
 
 #[allow(dead_code, reason = "shared with the tests of weir-filter")]
 #[path = "../../weir-filter/tests/locations/expressions.rs"]
@@ -12,7 +12,7 @@ use weir_filter::possible::possible;
 use weir_filter::{Frame, Program, interpret};
 use weir_store::index::{HEAD_BYTES, Piece, Scan, Writer};
 
-/// `None`: a program that this version of libpcap makes, and Weir does not take.
+/// `None` if this version of libpcap cannot compile the expression, or if Weir does not accept the program.
 fn compile(text: &str) -> Option<Program> {
     let capture = Capture::dead(Linktype::ETHERNET).expect("libpcap");
     let program = capture.compile(text, true).ok()?;
@@ -47,7 +47,7 @@ fn no_piece_is_ruled_out_of_which_a_frame_passes() {
     println!("{programs} programs, {ruled_out} ruled out");
 }
 
-/// Bytes of a piece: a block of a ring.
+/// Bytes of a piece, which is a block of a ring.
 const PIECE_BYTES: u32 = 1 << 20;
 
 /// TCP frames of `flows` flows to port 443, each between two hosts of its own.
@@ -70,8 +70,8 @@ fn piece_of(scan: &mut Scan, frames: u32, flows: u64, random: &mut u64) -> Piece
 fn an_absent_host_is_ruled_out_of_nearly_all_pieces() {
     let (mut scan, mut random) = (Scan::new(), 1);
     let directory = tempfile::tempdir().expect("a directory");
-    // As many as fit in a piece at 800 B, and at 64 B, from a million flows. The index takes less than 1 % of the
-    // pieces, and at most 1.6 % (docs/recorder.md).
+    // As many frames as fit in a piece at 800 B and at 64 B a frame, from a million flows. The index takes less than 1
+    // % of the pieces at 800 B, and at most 1.6 % at 64 B (docs/recorder.md).
     for (frames, most, percent) in [(1250, 2.0, 1.0), (10_900, 50.0, 1.6)] {
         let mut found = 0;
         let index = directory.path().join(format!("{frames}.pcapng.index"));

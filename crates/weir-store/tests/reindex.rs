@@ -1,5 +1,4 @@
-//! Rebuilt indexes equal those that the recorder made; files that a killed recorder left get their
-//! names.
+//! Rebuilt indexes equal those that the recorder made, and files that a killed recorder left get their final names.
 
 #[path = "common/recording.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
@@ -29,7 +28,7 @@ fn faults(report: &Report) -> Vec<Fault> {
     report.events.iter().map(fault).collect()
 }
 
-/// Two rings, some of whose blocks are full and some not, in several files.
+/// A recording of two rings in several files; some of the blocks are full and some are not.
 fn recorded() -> Rig {
     fill(Rig::new(2, 1, true))
 }
@@ -77,7 +76,7 @@ fn what_is_wrong_with_an_index_is_found_and_mended_once() {
     let paths = index_files(rig.directories[0].path());
     let whole: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
     let cut = |bytes: &[u8]| {
-        // An entry is left out: its length stands at its beginning.
+        // Leaves out an entry, which begins with its length.
         let at = 16 + u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize + 4;
         let length = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize + 8;
         (bytes[..at].to_vec(), [&bytes[..at], &bytes[at + length..]].concat())
@@ -112,7 +111,8 @@ fn what_is_wrong_with_an_index_is_found_and_mended_once() {
     assert!(extracted(&rig.paths(), &Query::default(), 1).1.indexes_wrong == 0);
 }
 
-/// The first file, open as if its recorder had been killed, with what such a one leaves behind its last block.
+/// Turns the first file into one that a killed recorder left, with the bytes that may be at its end. Returns its path
+/// with the ending `.open`, and its final path.
 fn killed(rig: &Rig) -> (PathBuf, PathBuf) {
     let catalog = Catalog::list(&rig.paths()).unwrap();
     let complete = catalog.files[0].path.clone();
@@ -137,7 +137,7 @@ fn a_file_of_a_killed_recorder_is_cut_and_named_and_an_empty_one_deleted() {
     fs::write(&foreign, b"somebody's only copy of something").unwrap();
     let others = directory.join("mine.pcapng.open");
     fs::write(&others, b"").unwrap();
-    // Its recorder lives.
+    // Its recorder still runs.
     let report = run(&rig.paths(), false, false);
     assert!(matches!(report.events[..], [Event::LeftAlone { .. }]), "{report:?}");
     let elsewhere = Rig::new(1, 1, true);
@@ -186,7 +186,7 @@ fn neither_pipes_nor_links_are_opened_in_place_of_indexes_and_locks() {
     fs::remove_file(&new).unwrap();
     assert_eq!(faults(&run(&rig.paths(), false, false)), [Fault::Damaged]);
     assert!(paths.iter().all(|path| path.symlink_metadata().unwrap().is_file()));
-    // A pipe in place of the lock is waited for by nobody, and is taken for a recorder.
+    // Nothing blocks on a pipe in place of the lock.
     let lock = rig.directories[0].path().join(".weir-recorder");
     fs::remove_file(&lock).unwrap();
     make_pipe(&lock);
@@ -210,7 +210,7 @@ fn asked_to_stop_it_changes_nothing() {
     assert_eq!(new.count(), 0);
 }
 
-/// The raw bytes of a compressed file up to its table.
+/// The length of a compressed file without its table.
 fn without_table(bytes: &[u8]) -> usize {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let entries = word(bytes.len() - 9);
@@ -227,7 +227,7 @@ fn a_compressed_file_of_a_killed_recorder_gets_its_table() {
     let index = PathBuf::from(format!("{}.index", complete.display()));
     let (whole, whole_index) = (fs::read(&complete).unwrap(), fs::read(&index).unwrap());
     let plain = zstd::decode_all(&whole[..]).unwrap();
-    // Never written, partly written, and as if it had been killed before the file had its name.
+    // The table was not written, or partly written, or the recorder was killed before it renamed the file.
     let table_at = without_table(&whole);
     let zeros = [&whole[..table_at], &[0; 8192], &[0xa5; 9000]].concat();
     let torn = [&whole[..table_at], &whole[4096..5096]].concat();
@@ -253,7 +253,8 @@ fn a_compressed_file_of_a_killed_recorder_gets_its_table() {
             assert_eq!((stats.cut_off_bytes, stats.frames_damaged), (0, 0));
         }
     }
-    // Nothing in it: one that was never written, and one whose beginning is damaged, which may have frames.
+    // Files without frames: two were never written; the third has a damaged beginning and may contain frames, so it
+    // stays.
     let empty = complete.with_file_name("20991231T000000.000000000Z_x_0.pcapng.zst.open");
     for (bytes, is_deleted) in
         [(vec![0; 8192], true), (Vec::new(), true), (whole[..20].to_vec(), false)]
@@ -278,7 +279,7 @@ fn frames_behind_damage_are_found_with_an_index_made_anew_as_before() {
         assert!(with_frames.len() >= 3, "{}", with_frames.len());
         let mut bytes = fs::read(&complete).unwrap();
         let is_compressed = bytes[..4] == weir_store::compressed::FRAME_MAGIC;
-        // The length of a block, or a byte of a zstd frame: each begins at a page.
+        // Damage the length of a block, or a byte of a zstd frame. Each zstd frame begins at a page.
         let begins = |at: &usize| bytes[*at..].starts_with(&weir_store::compressed::FRAME_MAGIC);
         let frames: Vec<usize> = (0..bytes.len()).step_by(4096).filter(begins).collect();
         let at = match is_compressed {
@@ -294,7 +295,7 @@ fn frames_behind_damage_are_found_with_an_index_made_anew_as_before() {
         assert_eq!(faults(&report)[0], fault, "{report:?}");
         assert!(all(&rig) == before);
         assert_eq!(run(&rig.paths(), false, true).events, []);
-        // Nor is it cut off where the recorder was killed.
+        // If the file was left by a killed recorder, it is not cut off at the damage, either.
         let open = PathBuf::from(format!("{}.open", complete.display()));
         fs::rename(&complete, &open).unwrap();
         let report = run(&rig.paths(), false, false);

@@ -1,4 +1,4 @@
-//! Files that follow each other: together they have each frame once, in order, and none is too large.
+//! Rotated output files: together they have each frame once, in order, and none is too large.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,15 +15,16 @@ use weir_frame::record::{Meta, Record, append};
 use weir_store::{FilesByLinkType, Names, Rotation};
 
 const SECOND: u64 = 1_000_000_000;
-/// When frames begin, in seconds: neither a whole minute nor one of ten.
+/// Time of the first frame, in seconds: not a multiple of 10 or 60.
 const BEGIN: u64 = 1_700_000_003;
 
-/// Events of the output.
+/// A step of a test.
 #[derive(Clone, Debug)]
 enum Event {
     /// An interface with a link type, and a description of so many bytes.
     Describe(u16, usize),
-    /// Frames that come at once: interface (one of those there are), bytes, milliseconds since the one before.
+    /// Frames that come together. For each: interface (modulo their number), bytes, milliseconds since the frame
+    /// before.
     Frames(Vec<(u8, usize, i64)>),
     /// A name of so many bytes becomes known.
     Name(usize),
@@ -40,7 +41,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An output, and what went into it.
+/// An output, and the frames that were written to it.
 struct Written {
     folder: TempDir,
     files: FilesByLinkType,
@@ -73,7 +74,7 @@ impl Written {
         self.link_types.push(link_type);
     }
 
-    /// The blocks of such frames.
+    /// The blocks of these frames, and their counts.
     fn frames(&mut self, frames: &[(u8, usize, i64)]) -> (Vec<u8>, Count) {
         let (mut blocks, mut count) = (Vec::new(), Count::default());
         for (interface, bytes, later_ms) in frames {
@@ -127,7 +128,7 @@ impl Written {
         self.files.finish(&all).unwrap();
     }
 
-    /// Each file's name, without those of the folder.
+    /// The names of all files of the output, sorted.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path()).unwrap();
         let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
@@ -145,7 +146,8 @@ impl Written {
     }
 }
 
-/// Time and number of each frame of a file. Fails if the file is not a whole one, or its statistics are not its own.
+/// Reads the time and the number of each frame of a file. Fails if the file is not whole, or if its statistics count
+/// other frames than its own.
 fn read(path: &Path) -> Vec<(u64, u64)> {
     let bytes = fs::read(path).unwrap();
     let mut reader = FrameReader::open(&bytes[..]).unwrap();
@@ -163,7 +165,7 @@ fn read(path: &Path) -> Vec<(u64, u64)> {
     frames
 }
 
-/// Interface and `isb_usrdeliv` of each statistics block, which stand at the end.
+/// The interface and `isb_usrdeliv` of each statistics block. Asserts that no other blocks follow them.
 fn delivered(file: &[u8]) -> Vec<(u32, u64)> {
     let word = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap());
     let (mut at, mut found) = (0, Vec::new());
@@ -185,7 +187,7 @@ fn delivered(file: &[u8]) -> Vec<(u32, u64)> {
     found
 }
 
-/// Of which link type's files a name is, when it begins, and its number.
+/// The link type, the begin and the number in the name of a file.
 fn parse(name: &str) -> (u16, u64, u64) {
     let (begin, rest) = name.strip_prefix('t').unwrap().split_once('-').unwrap();
     let (link_type, number) = match rest.strip_prefix(".raw-ip") {
@@ -230,7 +232,7 @@ proptest! {
             let bytes = written.bytes(&name);
             prop_assert!(bytes <= size.unwrap_or(u64::MAX) || frames.len() <= 1, "{name}: {bytes}");
             if let (Some(seconds), false) = (seconds, frames.is_empty()) {
-                // Its own period's; older ones, too, that came late.
+                // The file contains frames of its own period, and older frames that came late.
                 let begin_ns = begin * SECOND + first_ns % SECOND;
                 prop_assert_eq!((begin_ns - first_ns) % (seconds * SECOND), 0, "{}", name);
                 let end_ns = begin_ns + seconds * SECOND;
@@ -316,7 +318,7 @@ fn a_quota_is_for_all_link_types_together() {
     assert!(names.iter().any(|name| name.contains("raw-ip")), "{names:?}");
     let mut found: Vec<_> = names.iter().flat_map(|name| read(&written.path(name))).collect();
     found.sort_by_key(|(_, number)| *number);
-    // The oldest files went, whichever link type they have.
+    // The oldest files were deleted, whichever link type they have.
     assert_eq!(found.last().map(|(_, number)| *number), Some(199));
     assert!(found[0].1 > 150, "{found:?}");
 }
@@ -325,7 +327,7 @@ fn a_quota_is_for_all_link_types_together() {
 fn so_many_files_of_a_time_complete_the_output() {
     let two = Rotation { files_max: NonZero::new(2), ..rotation(None, Some(1)) };
     let mut written = Written::new("t%s-", two);
-    // Frames at 0, 0.9 and 2.5 seconds: nothing in the second between.
+    // Frames at 0, 0.9 and 2.5 seconds. No frame is between 1 and 2 seconds.
     written.take(&[(0, 0, 0), (0, 0, 900), (0, 0, 1600)]).unwrap();
     let error = written.take(&[(0, 0, 100), (0, 0, 400), (0, 0, 0)]).unwrap_err();
     assert!(matches!(error, ConsumerError::Complete(_)) && error.wants_no_more(), "{error}");
@@ -346,7 +348,7 @@ fn the_last_file_has_what_else_is_known_of_the_run() {
     let has = |name: &str, code: u16| {
         let bytes = fs::read(written.path(name)).unwrap();
         let option = [&code.to_le_bytes()[..], &8_u16.to_le_bytes()].concat();
-        // Behind the frame, whose bytes are 7.
+        // Searches after the frame, whose bytes are 7.
         bytes[300..].windows(4).any(|window| window == option)
     };
     // isb_ifrecv, isb_osdrop, isb_usrdeliv.

@@ -16,7 +16,7 @@ use weir_vm::{
 use common::{Guest, LIMIT, Means, means, spec, write};
 
 const MIB: u64 = 16;
-/// Two ports, one of them with room for the region wherever it is, and one that takes no hot-plugged device.
+/// Two ports, one of them with room for the region in any case, and a third one that takes no hot-plugged device.
 const PORTS: &str = "-device pcie-root-port,id=never,chassis=200,hotplug=off \
     -device pcie-root-port,id=weir1,chassis=202 \
     -device pcie-root-port,id=weir0,chassis=201,pref64-reserve=32M";
@@ -24,8 +24,9 @@ const PORTS: &str = "-device pcie-root-port,id=never,chassis=200,hotplug=off \
 const NO_ROOM: &str = "-device pcie-root-port,id=weir0,chassis=201 \
     -device pcie-root-port,id=weir1,chassis=202";
 
-/// Tells of each ivshmem device that comes, once its BAR has an address, size and first 64 bytes; and that it has gone.
-/// Writes to the region's BAR, which must change nothing, and to the words', where it sleeps in slot 0.
+/// Prints each ivshmem device that appears, once its BAR has an address: its size and its first 40 bytes. Also prints
+/// when a device has gone. Writes to the region's BAR, which must change nothing, and to that of the words, where it
+/// sets a threshold and a position in slot 0.
 const SCRIPT: &str = r#"
 seen=
 while :; do
@@ -70,7 +71,7 @@ fn qom_names(guest: &mut Guest, path: &str) -> BTreeSet<String> {
     list.as_array().unwrap().iter().map(name).collect()
 }
 
-/// Whatever of QEMU's could be left: objects, devices, devices on its PCI buses, descriptors.
+/// Everything that could be left in QEMU: objects, devices, devices on its PCI buses, descriptors.
 fn inventory(guest: &mut Guest) -> (BTreeSet<String>, BTreeSet<String>, usize, usize) {
     let pci = guest.qmp.execute("query-pci", json!({}), LIMIT).unwrap().to_string();
     let on_buses = pci.matches("\"weir-").count();
@@ -82,7 +83,7 @@ fn inventory(guest: &mut Guest) -> (BTreeSet<String>, BTreeSet<String>, usize, u
     )
 }
 
-/// The line that the guest is to say of memory with this header.
+/// The line that the guest must print for memory with this header.
 fn line(kind: u8, bytes: u64, memory: &GuestMemory) -> String {
     let kind = if kind == 1 { weir_region::Kind::Region } else { weir_region::Kind::Words };
     let header = weir_region::Header { kind, token: memory.token(), bytes }.encode();
@@ -97,8 +98,8 @@ fn unplug_in_time(guest: &mut Guest, plugged: &mut Plugged) -> Duration {
     start.elapsed()
 }
 
-/// Ten times: the guest sees both devices with their headers, its writes to the region change nothing, its writes
-/// to the words arrive, and at the end nothing is left.
+/// Ten times: plugs memory in and unplugs it. The guest sees both devices with their headers, its writes to the region
+/// change nothing, its writes to the words arrive, and at the end nothing is left.
 fn ten_times(means: &Means, machine: &str, options: &str) {
     let mut guest = Guest::boot(means, machine, options, SCRIPT);
     let before = inventory(&mut guest);
@@ -146,7 +147,7 @@ fn vm_on_q35_memory_comes_and_goes_ten_times() {
     ten_times(&means, "q35", PORTS);
 }
 
-/// Linux makes no window larger when a device comes: without room, the guest could not map the region.
+/// Linux does not enlarge a port's window when a device is plugged in: without room, it could not map the region.
 #[test]
 fn vm_on_q35_without_room_the_remedy_is_told() {
     let Some(means) = means("vm_on_q35_without_room_the_remedy_is_told") else { return };
@@ -169,14 +170,14 @@ fn vm_on_q35_without_ports_the_remedy_is_told() {
     assert!(matches!(error, VmError::NoPort { free: 0, mib: MIB, .. }), "{error}");
     assert_eq!(inventory(&mut guest), before);
     drop(guest);
-    // The machine starts with the options of the text.
+    // A machine with the options that the error recommends starts, and takes the devices.
     let text = error.to_string();
     let remedy = text.split('`').nth(1).unwrap();
     let mut guest = Guest::boot(&means, "q35", &format!("-S {remedy}"), SCRIPT);
     plug(&mut guest.qmp, &memory).unwrap();
 }
 
-/// A frame that the host writes is where the guest looks, and the ring's place can be used again under it.
+/// The guest sees a ring that the host writes at its place, and the place can be used again while it is plugged in.
 #[test]
 fn vm_a_ring_lies_in_the_guests_memory() {
     let Some(means) = means("vm_a_ring_lies_in_the_guests_memory") else { return };
@@ -223,7 +224,7 @@ fn vm_a_stopped_guest_is_told_of_and_tried_again() {
     let error = unplug(&mut guest.qmp, &mut plugged, limit).unwrap_err();
     assert!(matches!(error, VmError::NotReleased { limit_ms: 1500, .. }), "{error}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    // A daemon that starts anew finds the same.
+    // A daemon that is started again finds the same devices.
     assert_eq!(find_plugged(&mut guest.qmp).unwrap(), [plugged]);
     let mut plugged = find_plugged(&mut guest.qmp).unwrap().remove(0);
     guest.qmp.execute("cont", json!({}), LIMIT).unwrap();
@@ -232,8 +233,8 @@ fn vm_a_stopped_guest_is_told_of_and_tried_again() {
     assert_eq!(inventory(&mut guest), before);
 }
 
-/// QEMU runs as another user than the owner of the memory, and as root of its own: it can open its descriptors again,
-/// and write only the words.
+/// QEMU runs as a user who does not own the memory. Even root, who can open QEMU's descriptors again, can write only
+/// the words.
 #[test]
 fn vm_as_another_user_qemu_writes_only_the_words() {
     const TEST: &str = "vm_as_another_user_qemu_writes_only_the_words";
@@ -247,7 +248,7 @@ fn vm_as_another_user_qemu_writes_only_the_words() {
     guest.wait_for(&line(1, MIB << 20, &memory));
     guest.wait_for("wrote words");
     assert_eq!(memory.threshold(0), 0x11);
-    // As QEMU itself could try it, were it root.
+    // QEMU itself could try this if it were root.
     for held in guest.held_files() {
         let again = std::fs::OpenOptions::new().read(true).write(true).open(&held.path);
         let file = again.unwrap();
@@ -259,7 +260,7 @@ fn vm_as_another_user_qemu_writes_only_the_words() {
     guest.wait_until_released();
 }
 
-/// A monitor at which the second device is none.
+/// A monitor that makes the second `device_add` fail, with the name of a driver that does not exist.
 struct Spoilt<'a> {
     qmp: &'a mut Qmp,
     devices: usize,

@@ -1,5 +1,5 @@
-//! Features that only AF_XDP sockets have: queues that can be taken, copiers that share one, a stack
-//! that goes without.
+//! Properties that only captures with AF_XDP sockets have: queues that are taken or missing, copiers that share a
+//! queue, frames in parts. With `--consume`, the network stack does not get the frames.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn root_queues_are_counted_where_the_driver_does_not_say() {
     }
     sh(&bed.rx, "ip link set wd0 up");
     let capture = |args: &str| format!("capture wd0 {AF_XDP} --duration 100ms --json {args}");
-    // The kernel counts them in /sys, which `ip netns exec` brings along.
+    // The kernel lists the queues in /sys; `ip netns exec` mounts the /sys of the network namespace.
     let inside = |args: &str| {
         let (netns, weir) = (&bed.rx.netns, env!("CARGO_BIN_EXE_weir"));
         Run::start(&bed.rx, program(&format!("ip netns exec {netns} {weir} {}", capture(args))))
@@ -61,7 +61,7 @@ fn root_queues_are_counted_where_the_driver_does_not_say() {
     inside("--queues 3").refused(&["--queues", "wd0 has queues 0 to 2"]);
     let notes = |json: serde_json::Value| json["sources"][0]["notes"].to_string();
     assert!(!notes(inside("").expect(0).json()).contains("queue 0"));
-    // Without that, /sys is another namespace's and has no say.
+    // Without it, /sys belongs to another network namespace, and is ignored.
     let outside = Run::start(&bed.rx, weir(&capture(""))).end().expect(0);
     assert!(notes(outside.json()).contains("taking queue 0"));
 }
@@ -90,7 +90,7 @@ fn root_a_bond_names_its_members_instead() {
 fn root_a_frame_in_parts_is_taken_whole_or_goes_on_under_its_name() {
     let test = "root_a_frame_in_parts_is_taken_whole_or_goes_on_under_its_name";
     let Some(_alone) = ready(test, &[]) else { return };
-    // The largest MTU whose frames fit a chunk of a page; the longest come in two pages all the same.
+    // The largest MTU whose frames fit in a chunk of a page. Even so, the longest frames come in two pages.
     let bed = Testbed::builder().gro(true).mtu(3818).build().unwrap();
     let dir = folder();
     let (file, name) = path(&dir, "parts.pcapng");
@@ -105,7 +105,7 @@ fn root_a_frame_in_parts_is_taken_whole_or_goes_on_under_its_name() {
     let (_, frames) = read(&file);
     match number(&json["drops"], "in_parts") {
         0 => assert_eq!(bytes_of(&frames), sent),
-        // Before Linux 6.6.
+        // Before Linux 6.6, AF_XDP sockets take no frames in parts.
         2 => assert_eq!(bytes_of(&frames), sent[..2]),
         parts => panic!("{parts} frames in parts: {json}"),
     }
@@ -119,19 +119,19 @@ fn root_a_link_that_goes_down_under_traffic_leaves_nothing_unexplained() {
     let mut capture = Run::capture(&bed.rx, &format!("{AF_XDP} --json"));
     let line = format!("gen {} --json --rate 100kpps --duration 2500ms", bed.tx.iface);
     let generator = Run::start(&bed.tx, weir(&line));
-    // Said once a second.
+    // The line is printed once a second.
     capture.wait_for("frames", |run| {
         let said = run.stderr();
         said.lines().any(|line| line.contains("captured ") && !line.contains("captured 0 "))
     });
-    // The driver takes its queues down and up again, while frames are on their way through them.
+    // The driver stops and restarts its queues while frames are on their way through them.
     sh(&bed.rx, "for i in 1 2 3 4; do sleep 0.2; ip link set wrx0 down; ip link set wrx0 up; done");
     let sent = generator.end().expect(0).json();
     settle();
     let json = capture.stop().expect(0).json();
     closes(&json);
     assert!(number(&json, "delivered") > 0, "{json}");
-    // Frames that were in the driver's queue when the queue went never came to the hook.
+    // Frames that were in the driver's queue when it was stopped never came to the hook.
     assert!(number(&json, "offered") <= number(&sent, "sent"), "{json} {sent}");
 }
 
@@ -143,7 +143,7 @@ fn root_copiers_share_a_queue_and_the_merge_keeps_the_order() {
         let bed = bed();
         let dir = folder();
         let (file, name) = path(&dir, "shared.pcapng");
-        // As long as no copier is held up longer than that, which a busy machine may well do for some 10 ms.
+        // The order is kept unless a copier is delayed longer than this; a busy machine may delay one by some 10 ms.
         let slack = "--merge-slack 1s";
         let args = format!("{AF_XDP} --copiers {copiers} {slack} --write {name} --json");
         let capture = Run::capture(&bed.rx, &args);
@@ -154,7 +154,7 @@ fn root_copiers_share_a_queue_and_the_merge_keeps_the_order() {
         let (_, frames) = read(&file);
         in_time_order(&frames);
         let numbers: Vec<u64> = frames.iter().filter_map(|frame| number_of(&frame.data)).collect();
-        // Stamped at the hook, in the order of arrival: the merge brings back exactly that.
+        // Frames get their time at the hook, in the order of arrival, and the merge restores exactly that order.
         assert!(numbers.is_sorted(), "{copiers} copiers");
         let once: BTreeSet<u64> = numbers.iter().copied().collect();
         assert_eq!(once.len(), numbers.len());

@@ -1,4 +1,4 @@
-//! `weir attach`: interfaces that unmodified tools read, and that no stack answers on.
+//! `weir attach`: interfaces that unmodified tools read, and behind which no network stack answers.
 
 mod common;
 
@@ -22,10 +22,10 @@ use common::{
     Run, bed, closes, folder, generate, number, path, program, ready, settle, sh, weir, within,
 };
 
-/// Where the tests' interfaces are: there is nothing else that sends.
+/// The name of the interface that the tests create.
 const NAME: &str = "weir0";
 
-/// `weir attach` in the end's network namespace, of its interface; it takes frames from now on.
+/// Starts `weir attach` in the end's network namespace, for the end's interface; it takes frames from now on.
 fn attach(end: &End, args: &str) -> Run {
     attach_source(end, &end.iface, args)
 }
@@ -41,7 +41,7 @@ fn attach_by(end: &End, source: &str, command: std::process::Command) -> Run {
     run
 }
 
-/// tcpdump on an interface, which writes a file; it sees frames from now on.
+/// Starts tcpdump on an interface; it writes a file, and sees frames from now on.
 fn tcpdump(end: &End, iface: &str, file: &str) -> Run {
     let nano = "--time-stamp-precision=nano";
     let mut run =
@@ -50,17 +50,17 @@ fn tcpdump(end: &End, iface: &str, file: &str) -> Run {
     run
 }
 
-/// Ends tcpdump, and gives the frames that it has written. It must have lost none.
+/// Ends tcpdump, and returns the frames that it has written. Asserts that it lost none.
 #[track_caller]
 fn frames_of(run: Run, file: &Path) -> Vec<Vec<u8>> {
-    // The kernel hands it the frames of a block that is not full a second later.
+    // The kernel delivers the frames of a block that is not full only after a second.
     thread::sleep(std::time::Duration::from_millis(1200));
     let ended = run.stop();
     assert!(ended.stderr.contains("\n0 packets dropped by kernel"), "{}", ended.stderr);
     pcap(file).into_iter().map(|(_, _, data)| data).collect()
 }
 
-/// Its counts, and that they add up with those of the capture.
+/// The counts of the interface. Asserts that they agree with those of the capture.
 #[track_caller]
 fn netdev(json: &Value) -> &Value {
     closes(json);
@@ -72,7 +72,7 @@ fn has_interface(end: &End, name: &str) -> bool {
     sh(end, "ip -o link show").contains(&format!(": {name}: "))
 }
 
-/// Frames of every kind and of lengths around those at which the way into the interface changes.
+/// Frames of every kind, and with lengths around those at which Weir feeds the interface in another way.
 fn many_frames() -> Vec<Vec<u8>> {
     let mut frames = assortment();
     frames.extend([14, 15, 3295, 3296, 3297, 4000, 8999].map(|bytes| match bytes {
@@ -82,7 +82,7 @@ fn many_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// A capture of these frames, many times over.
+/// Captures these frames, sent `times` times, to a file; returns the frames in it.
 fn file_of(bed: &Testbed, frames: &[Vec<u8>], times: usize, name: &str) -> Vec<Got> {
     let capture = Run::capture(&bed.rx, &format!("--json --write {name}"));
     let sender = Sender::new(&bed.tx);
@@ -131,7 +131,7 @@ fn root_tcpdump_on_the_interface_sees_what_a_capture_of_the_same_link_has() {
     let run = attach(&bed.rx, &format!("--netdev {NAME} --filter udp"));
     let reader = tcpdump(&bed.rx, NAME, &seen_name);
     let sender = Sender::new(&bed.tx);
-    // One by one, so that frames are fed alone, and then many at a time.
+    // First one by one, so that each frame is fed alone, and then many at a time.
     for frame in assortment() {
         sender.send(&frame);
     }
@@ -185,8 +185,8 @@ fn root_every_tool_on_the_interface_sees_every_frame_of_a_capture() {
         assert!(libpcap::frames(&file) == wanted, "{}", file.display());
     }
     for (way, file, reader) in readers {
-        // Received, dropped by the socket, dropped by the interface; and the frames that it has
-        // seen.
+        // The numbers of frames received, dropped by the socket, and dropped by the interface; then the number of
+        // frames that the reader has seen.
         let told = reader.end().expect(0).text();
         assert_eq!(told, format!("{frames} 0 0\n{frames}\n"), "{way}");
         assert!(libpcap::frames(&file) == wanted, "{way}");
@@ -203,26 +203,26 @@ fn root_frames_that_other_cpus_receive_are_counted_as_received() {
     let dir = folder();
     let (seen, seen_name) = path(&dir, "seen.pcap");
     let run = attach(&bed.rx, &format!("--netdev {NAME}"));
-    // Flows are spread over all CPUs. /sys shows the interfaces of the network namespace that mounts it.
+    // RPS distributes flows over CPUs 0 and 1. /sys shows the interfaces of the network namespace that mounts it.
     let steer = format!("echo 3 >/sys/class/net/{NAME}/queues/rx-0/rps_cpus");
     sh(&bed.rx, &format!("unshare --mount sh -c 'mount -t sysfs sysfs /sys && {steer}'"));
     let reader = tcpdump(&bed.rx, NAME, &seen_name);
     generate(&bed.tx, "--frames 30000 --rate 100kpps --size 64 --flows 100");
     settle();
-    // Written one by one.
+    // These frames are fed one by one.
     let sender = Sender::new(&bed.tx);
     assortment().iter().for_each(|frame| sender.send(frame));
     settle();
     let seen = frames_of(reader, &seen).len() as u64;
     let json = run.stop().expect(0).json();
-    // A backlog that is full drops frames, which tcpdump lacks then.
+    // A CPU whose backlog is full drops frames, which tcpdump then does not see.
     assert_eq!(number(netdev(&json), "received"), seen, "{json}");
     let all = 30_000 + assortment().len() as u64;
     assert_eq!(number(&json, "delivered") + number(&json["netdev"], "refused"), all, "{json}");
     assert!(seen > all / 2, "{json}");
 }
 
-/// As libpcap's `udp`, which sees through no tag.
+/// Whether libpcap's filter `udp` accepts a frame: it does not look behind VLAN tags.
 fn tool_udp(frame: &[u8]) -> bool {
     match frame[12..14] {
         [8, 0] => frame[23] == 17,
@@ -259,7 +259,7 @@ fn syn() -> Vec<u8> {
 fn root_no_stack_answers_behind_the_interface() {
     let test = "root_no_stack_answers_behind_the_interface";
     let Some(_alone) = ready(test, &["tcpdump"]) else { return };
-    // Their addresses are the second bed's, in whose network namespace the interface is.
+    // The second bed has addresses; the interface is in its receiver's network namespace.
     let (bed, behind) = (bed(), Testbed::builder().addresses(true).build().unwrap());
     let dir = folder();
     let (seen, seen_name) = path(&dir, "seen.pcap");
@@ -277,7 +277,7 @@ fn root_no_stack_answers_behind_the_interface() {
     let mut wanted = Vec::new();
     for number in 0..60 {
         let mut frame = if number % 2 == 0 { arp() } else { syn() };
-        // To the interface itself, and to everybody.
+        // Some frames are sent to the interface's own address, the others to the broadcast address.
         frame[..6].copy_from_slice(if number % 3 == 0 { &[0xff; 6] } else { &mac });
         sender.send(&frame);
         wanted.push(frame);
@@ -289,7 +289,7 @@ fn root_no_stack_answers_behind_the_interface() {
     assert_eq!(number(netdev(&json), "sent_into"), 0, "an answer was sent: {json}");
     assert_eq!(json["netdev"]["name"], format!("{into}/{NAME}"), "{json}");
     assert_eq!(received_by_stack(&behind.rx), before);
-    // The counter would have shown them.
+    // The counter would have shown such packets: it counts one that the stack receives on another interface.
     let mut frame = syn();
     frame[..6].fill(0xff);
     Sender::new(&behind.tx).send(&frame);
@@ -313,7 +313,7 @@ fn root_what_is_sent_into_the_interface_is_counted_and_reaches_nobody() {
             socket.send_to(b"weir", "192.0.2.77:9").expect("it is sent");
         }
     });
-    // Around TC, and more than the 1000 frames that a tap keeps for its reader.
+    // Frames that bypass TC, and more than the 1000 that a tap queues for its reader.
     let link = sh(&bed.rx, &format!("ip -o link show {NAME}"));
     let ifindex = link.split(':').next().and_then(|number| number.parse().ok());
     let around = Sender::bypassing(&End { ifindex: ifindex.expect("a number"), ..bed.rx.clone() });
@@ -345,7 +345,7 @@ fn transfer(bed: &Testbed) {
     assert_eq!(reader.join().expect("the reader"), BYTES);
 }
 
-/// How many bytes of the stream are in these frames, by sequence number.
+/// The number of bytes of the stream that are in these frames, by sequence number.
 fn stream_bytes(frames: &[Vec<u8>]) -> usize {
     let (mut is_there, mut first) = (vec![false; BYTES], None);
     for frame in frames.iter().filter(|frame| frame[12..14] == [8, 0]) {
@@ -363,8 +363,8 @@ fn stream_bytes(frames: &[Vec<u8>]) -> usize {
     is_there.iter().filter(|is_there| **is_there).count()
 }
 
-/// Where in the stream the payload of each run of neighbours begins and ends, in the order in which they came: a sender
-/// on several CPUs overtakes itself at times, and that is not to be mended here.
+/// The begin and end, in the stream, of each run of frames whose payloads follow each other, in order of arrival. A
+/// sender on several CPUs reorders frames at times, and the interface must keep that order.
 fn places(frames: &[Vec<u8>]) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for frame in frames.iter().filter(|frame| frame[12..14] == [8, 0]) {
@@ -387,7 +387,7 @@ fn root_super_frames_are_kept_or_segmented_as_asked() {
     let test = "root_super_frames_are_kept_or_segmented_as_asked";
     let Some(_alone) = ready(test, &["tcpdump", "tshark", "ethtool"]) else { return };
     let bed = Testbed::builder().gro(true).addresses(true).build().unwrap();
-    // The sender's checksums are in the frames, and the receiver puts frames together.
+    // The sender computes checksums itself, so they are in the frames, and the receiver's GRO merges frames.
     sh(&bed.tx, &format!("ethtool -K {} tx off", bed.tx.iface));
     let dir = folder();
     let (written, written_name) = path(&dir, "written.pcapng");
@@ -484,7 +484,7 @@ fn root_frames_that_the_interface_does_not_take_are_named() {
     let json = ended.json();
     assert_eq!(number(netdev(&json), "refused"), 5007, "{json}");
     assert_eq!(number(&json, "delivered"), 3000, "{json}");
-    // Somebody removes it: that is an error, and the frames behind it are lost by name.
+    // Somebody removes the interface: this is an error, and later frames are counted as lost, by name.
     let run = attach(&bed.rx, &format!("--netdev {NAME}"));
     sh(&bed.rx, &format!("ip link del {NAME}"));
     generate(&bed.tx, "--frames 1000 --rate 100kpps --size 64");
@@ -529,7 +529,7 @@ fn root_frames_that_are_no_ethernet_are_refused() {
     assert!(!has_interface(&bed.rx, NAME));
 }
 
-/// A daemon that captures the receiving end for root; its socket's folder.
+/// Starts a daemon that captures the receiving end for root. Also returns the folder of its socket.
 fn daemon(bed: &Testbed) -> (TempDir, Run) {
     let dir = folder();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
@@ -580,7 +580,7 @@ fn docker_a_container_with_two_capabilities_has_the_interface() {
     let (dir, daemon) = daemon(&bed);
     let mount = format!("{}:/run/weir", dir.path().display());
     let container = ["run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL"];
-    // Docker 20.10 does not know it.
+    // Docker 20.10 does not know CAP_BPF.
     let has_bpf = docker.command(&["create", "--cap-add=BPF", "weir", "/weir"]).output();
     let second = match has_bpf.expect("docker").status.success() {
         true => "--cap-add=BPF",

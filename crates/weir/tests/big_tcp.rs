@@ -22,7 +22,7 @@ const BYTES: usize = 16 << 20;
 const RX_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 const PORT: u16 = 7777;
 
-/// A pair that carries super-frames of BIG TCP over IPv6: both ends take them, as the sender's limit decides.
+/// A pair that carries super-frames of BIG TCP over IPv6. The limits are raised at both ends.
 fn big_bed() -> Testbed {
     let bed = Testbed::builder().gro(true).build().expect("a testbed");
     for (end, address) in [(&bed.tx, "fd77::1/64".to_owned()), (&bed.rx, format!("{RX_IPV6}/64"))] {
@@ -33,7 +33,7 @@ fn big_bed() -> Testbed {
         );
         sh(end, &format!("echo 0 > /proc/sys/net/ipv6/conf/{iface}/disable_ipv6"));
         sh(end, &format!("ip -6 addr add {address} dev {iface} nodad"));
-        // Room for several of them under way.
+        // Socket buffers for several super-frames under way.
         for memory in ["tcp_rmem", "tcp_wmem"] {
             sh(end, &format!("echo 4096 16777216 67108864 > /proc/sys/net/ipv4/{memory}"));
         }
@@ -60,7 +60,7 @@ fn transfer(bed: &Testbed) {
     assert_eq!(reader.join().expect("the reader"), BYTES);
 }
 
-/// Passes if the TCP payload towards the receiver, put together by sequence number, is all that was sent.
+/// Asserts that the TCP payload towards the receiver, ordered by sequence number, is all that was sent.
 fn has_whole_stream(frames: &[Got]) {
     let mut is_there = vec![false; BYTES];
     let mut first = None;
@@ -68,8 +68,8 @@ fn has_whole_stream(frames: &[Got]) {
         if frame.data[12..14] != [0x86, 0xdd] {
             continue;
         }
-        // An IPv6 header, and the hop-by-hop option that says how long a jumbogram is, if it is one. Reports of
-        // multicast groups have such an option, too, and a checksum where TCP has its port.
+        // The IPv6 header is followed by TCP or, in a jumbogram, by the hop-by-hop option with its length. Multicast
+        // listener reports have a hop-by-hop option, too, and a checksum in place of TCP's port.
         let ip = &frame.data[14..];
         let tcp = match (ip[6], ip.get(40)) {
             (6, _) => &ip[40..],

@@ -22,7 +22,7 @@ const CONFIG: &str = "[sources.lan]\nsource = \"wrx0\"\nusers = [\"root\", 65534
 const FOUR: &str = "udp 192.0.2.1:32768 192.0.2.2:9";
 const SIX: &str = "udp [fd77::1]:32768 [fd77::2]:9";
 
-/// A line as Suricata writes it, of an alert that raises the other direction of such a frame.
+/// An alert as Suricata writes it, for a packet with the ports of a reply to the frames that are sent.
 fn alert(source: &str, destination: &str) -> String {
     let address = |text: &str| text.parse::<IpAddr>().expect("an address");
     let (source, destination) = (address(source), address(destination));
@@ -65,7 +65,7 @@ fn send(bed: &Testbed) {
     settle();
 }
 
-/// Frames of the named feed so far: captured and blocked.
+/// The counts of the named feed so far: captured and blocked frames.
 fn counts(daemon: &Daemon, bed: &Testbed) -> [u64; 2] {
     let status = daemon.status(bed);
     let clients = status["clients"].as_array().expect("clients");
@@ -90,7 +90,7 @@ fn root_an_alert_blocks_its_flow_at_the_host_and_others_go_on() {
         );
         let dir = folder();
         let (file, name) = path(&dir, "eve.json");
-        // An old alert, a half line, and the file that is not there yet.
+        // The file begins with an old alert, and ends with half a line.
         append(&file, &alert("fd77::2", "fd77::1"));
         append(&file, "{\"event_type\":\"dns\"}\nno event\n{\"event_");
         let line = format!("block --from {name} --follow --feed ids --for 1h");
@@ -156,7 +156,7 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
         let json = Run::start(&bed.rx, status).end().expect(0).json();
         ["captured", "blocked"].map(|count| number(&json["feeds"][0], count))
     };
-    // Longer than all of this takes, for one of them.
+    // One of the two entries does not expire during the test.
     let said = block(&daemon, &bed, 0, "--feed ids --for 1h", &[SIX]).expect(0).text();
     assert_eq!(said, "ids: 1 entry is blocked now\n");
     of_capture("--for 1h", &[SIX]).expect(0);
@@ -164,7 +164,7 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     block(&daemon, &bed, 0, "--feed ids --for 3s", &[FOUR]).expect(0);
     of_capture("--for 3s", &[FOUR]).expect(0);
     send(&bed);
-    // Else the machine is too slow for this test.
+    // On a slower machine, the entry may have expired, so this cannot be checked.
     if begin.elapsed() < Duration::from_secs(2) {
         assert_eq!((counts(&daemon, &bed), ledger()), ([0, 20], [0, 20]));
     }
@@ -186,7 +186,7 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     let json = of_capture("--json", &[]).expect(0).json();
     let left = json["left_ms"][SIX].as_u64().expect("it is told");
     assert!((3_000_000..=3_600_000).contains(&left), "{json}");
-    // Entries with an end can be removed before.
+    // Entries that will expire can be removed before they do.
     let said = block(&daemon, &bed, 0, "--feed ids --clear", &[]).expect(0).text();
     assert_eq!(said, "ids: nothing is blocked now\n");
     of_capture("--remove", &[SIX]).expect(0);
@@ -197,7 +197,7 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     closes(&capture.stop().expect(0).json());
 }
 
-/// It has root's number, and needs no more than the socket.
+/// A process in another PID namespace has user id 0 and can open the socket, but does not count as root.
 #[test]
 fn root_who_is_root_of_a_container_changes_no_feed_of_root() {
     let test = "root_who_is_root_of_a_container_changes_no_feed_of_root";
@@ -240,7 +240,7 @@ fn root_another_users_feed_has_no_name() {
     assert_eq!(status["clients"], Value::Array(Vec::new()), "{status}");
     send(&bed);
     assert_eq!(counts(&daemon, &bed), [20, 0]);
-    // Root may change another user's feeds. The user's capture has its socket there.
+    // Root may change another user's feeds. The folder is opened for the control socket of that user's capture.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(daemon.dir.path(), open).expect("permissions");
     let theirs = named_client(&daemon, &bed, NOBODY);
@@ -274,14 +274,14 @@ fn root_a_daemon_that_is_started_again_blocks_what_has_time_left() {
     daemon.run().signal(libc::SIGKILL);
     blocks.wait_for("that it has noticed", |run| run.stderr().contains("no daemon answers"));
     daemon.restart(&bed);
-    // Nobody raises an alert again.
+    // No alert is raised again: `weir block` adds the entry by itself.
     let begin = Instant::now();
     while block(&daemon, &bed, 0, "--feed ids", &[]).stdout.is_empty() {
         assert!(begin.elapsed() < LIMIT, "{}", blocks.stderr());
     }
     send(&bed);
     assert_eq!(counts(&daemon, &bed), [10, 10]);
-    // Another feed of the name gets it, too.
+    // A later feed with this name gets the entry, too.
     drop(ids);
     daemon.wait_for_clients(&bed, 0);
     let ids = named_client(&daemon, &bed, 0);
@@ -300,7 +300,7 @@ fn root_alerts_of_a_file_and_of_standard_input_are_blocked_at_once() {
     let dir = folder();
     let ((file, name), (_, control)) = (path(&dir, "eve.json"), path(&dir, "control"));
     let capture = Run::capture(&bed.rx, &format!("--json --control {control}"));
-    // Hostile lines stand between: long ones, deep ones, none.
+    // Hostile lines come first: one is too long, one has only NUL bytes, one is nested deeply.
     let hostile =
         ["[".repeat(2 << 20), "\0".repeat(1000), format!("{{\"a\":{}", "[".repeat(100_000))];
     append(&file, &format!("{}\n{}", hostile.join("\n"), alert("192.0.2.2", "192.0.2.1")));

@@ -1,4 +1,4 @@
-//! Captures without leave to load eBPF: the filter is classic BPF, in the kernel all the same.
+//! Captures without the right to load eBPF: the filter is classic BPF, and still runs in the kernel.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn capture(bed: &Testbed, plain: &str, more: &[&str]) -> Run {
     Run::capture_by(&bed.rx, command)
 }
 
-/// `vlan 5 and udp`, then frames that it does not take.
+/// Frames that `vlan 5 and udp` accepts, then frames that it does not accept.
 fn assortment() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let priority = 0xe000;
     let wanted = vec![
@@ -32,7 +32,7 @@ fn assortment() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         ipv4(62),
         tagged(&ipv4(63), CTAG, 6),
         tagged(&arp(), CTAG, 5),
-        // Its outer tag is another's, and UDP is not behind it.
+        // Frames with two tags: the outer tag has another number, or is followed by a tag instead of UDP.
         tagged(&tagged(&ipv4(64), CTAG, 5), STAG, 7),
         tagged(&tagged(&ipv4(65), CTAG, 9), CTAG, 5),
     ];
@@ -68,7 +68,7 @@ fn root_with_cap_net_raw_alone_the_filter_is_in_the_kernel() {
         }
         let (_, kept) = read(&file);
         assert_eq!(bytes_of(&kept), [&wanted[..], &wanted].concat(), "{engine}");
-        // A reader of the file does not get a number that nobody knows.
+        // The file does not state a number of received frames, because nobody counted them.
         let [statistics] = &statistics(&file)[..] else { panic!("one interface") };
         assert_eq!((statistics.received, statistics.os_drops), (None, Some(0)));
     }
@@ -108,7 +108,7 @@ fn root_a_classic_filter_changes_under_traffic() {
         Run::start(&bed.rx, command).end().expect(0);
     };
     let is_over = AtomicBool::new(false);
-    // IPv6 with a tag and without is what each of these filters takes.
+    // Each filter that is set below accepts IPv6 with a tag and without.
     let both = [ipv6(80), tagged(&ipv6(90), CTAG, 5)];
     let sent = thread::scope(|scope| {
         let sending = scope.spawn(|| {
@@ -140,6 +140,6 @@ fn root_a_classic_filter_changes_under_traffic() {
     for some in [ipv4(60), arp()] {
         assert!((1..sent).contains(&count(&some)), "{} of {sent}: {json}", count(&some));
     }
-    // The first filter does not take it.
+    // The first filter does not accept the tagged frame.
     assert!((1..=sent).contains(&count(&both[1])), "{} of {sent}: {json}", count(&both[1]));
 }

@@ -11,7 +11,7 @@ use common::{Run, bed, closes, folder, number, path, ready, settle, sh, weir};
 use weir_lab::Testbed;
 use weir_lab::testbed::{End, ifindex};
 
-/// A second link, both ends in the receiver's namespace.
+/// Creates a second link, with both ends in the receiver's network namespace.
 fn second_link(bed: &Testbed) {
     sh(
         &bed.rx,
@@ -24,7 +24,7 @@ fn of_source<'a>(json: &'a serde_json::Value, name: &str) -> &'a serde_json::Val
     sources.iter().find(|source| source["source"] == name).expect(name)
 }
 
-/// The second link comes for the `life`th time, brings so many frames, and goes.
+/// Creates the second link for the `life`th time, sends this many frames over it, and deletes it.
 fn live(bed: &Testbed, run: &mut Run, life: usize, frames: usize) {
     second_link(bed);
     let there = |run: &Run| run.stderr().matches("wrx1: there; captured").count() == life;
@@ -137,7 +137,7 @@ fn root_an_interface_that_goes_down_is_waited_for() {
 fn root_an_interface_is_followed_from_before_it_is_there_through_two_lives() {
     let test = "root_an_interface_is_followed_from_before_it_is_there_through_two_lives";
     let Some(_alone) = ready(test, &["capinfos", "tshark"]) else { return };
-    // The one that is missing may be the first or the second, which could be a filter's first word, too.
+    // The missing interface may come first or second. The second one could also be the first word of a filter.
     for (engine, sources) in [("bpf", "wrx1 wrx0"), ("af_packet", "wrx0 wrx1")] {
         let bed = bed();
         let dir = folder();
@@ -163,7 +163,7 @@ fn root_an_interface_is_followed_from_before_it_is_there_through_two_lives() {
         let feeds = json["feeds"].as_array().expect("feeds");
         let feed = feeds.iter().find(|feed| feed["source"] == "wrx1").expect("its feed");
         assert_eq!(number(feed, "delivered"), 20, "{json}");
-        // Both lives are one interface of the file.
+        // Both lives of the interface are one interface in the file.
         let (_, frames) = read(&file);
         assert_eq!(frames.len(), 30);
         all_read(&file, &frames);
@@ -171,7 +171,7 @@ fn root_an_interface_is_followed_from_before_it_is_there_through_two_lives() {
     }
 }
 
-/// Rings of a process: the files in memory that it has mapped.
+/// The number of rings of a process: the memfds that it has mapped.
 fn rings_of(pid: u32) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
     let inodes = maps.lines().filter(|line| line.contains("memfd:"));
@@ -197,11 +197,11 @@ fn root_a_consumer_that_stands_still_holds_few_lives_of_an_interface_that_comes_
     run.wait_for("word of it", |run| run.stderr().contains("wrx1: not there; waiting"));
     let lives = 14;
     for life in 1..=lives {
-        // More than a pipe holds.
+        // More frames than a pipe holds.
         live(&bed, &mut run, life, 1000);
     }
     run.wait_for("word of it", |run| run.stderr().contains("a past life were let go"));
-    // Of the lives that it has joined, of those that it has not, and the one that it stands still in.
+    // Rings of lives that the consumer has joined, of lives that it has not joined, and of the one where it stalls.
     let rings = rings_of(run.pid());
     assert!(rings <= 4 + 4 + 1, "{rings} rings");
     let read = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));

@@ -37,7 +37,7 @@ fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// An application that hands over every peer that connects.
+/// An application that passes every peer that connects to the test.
 struct HandsOver(Mutex<Sender<Arc<Peer>>>);
 
 struct NoMethods;
@@ -59,7 +59,7 @@ impl Session for NoMethods {
     }
 }
 
-/// A daemon, and a client whose feeds are a guest's. No machine is there.
+/// A daemon, and a client whose feeds belong to a guest. There is no virtual machine.
 struct Setup {
     daemon: Daemon,
     peer: Arc<Peer>,
@@ -67,7 +67,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// One source, of frames at this rate.
+    /// With one source of generated frames.
     fn new(rate: &'static str) -> Setup {
         let resolve = move |_: &str, _: &_| {
             let request =
@@ -82,13 +82,13 @@ impl Setup {
         let server = server.with(Arc::new(HandsOver(Mutex::new(connected))));
         let serving = server.serve(listener).unwrap();
         let connection = Connection::open(&folder.path().join("s")).unwrap();
-        // The application is connected to with the first call.
+        // The server connects the client to the application at its first call.
         connection.status().unwrap_err();
         let peer = peers.recv_timeout(LIMIT).unwrap();
         Setup { daemon, peer, _client: (connection, serving, file, folder) }
     }
 
-    /// A feed of the guest `one`, which has no copy yet.
+    /// Opens a feed of the guest `one`, which has no copy yet.
     fn open(&self, asked: Open) -> Arc<Reader> {
         self.open_as(Who::Guest("one".into()), asked)
     }
@@ -119,7 +119,7 @@ impl Setup {
         reader.set_copy(GuestFeed::of_no_machine(relay, memory)).unwrap();
     }
 
-    /// Frames of a feed that have come to its copy.
+    /// Frames that the ledger of a feed counts as captured; for a guest, those in its copy.
     fn captured(&self, reader: &Reader) -> u64 {
         let ledgers = self.daemon.ledgers().unwrap();
         self.daemon.ledger_of(reader, &ledgers).map_or(0, |ledger| ledger.captured)
@@ -145,13 +145,13 @@ fn a_reload_waits_for_copies_that_hang_together_and_with_nothing_held() {
         let begin = Instant::now();
         let reload = scope.spawn(|| setup.daemon.reload(denied));
         within_limit("all are closed", || readers.iter().all(|reader| reader.is_closed()));
-        // Like a client that opens a feed of the source, and an operator who detaches a guest.
+        // A client that opens a feed of the source, and an operator who detaches a guest, take these locks.
         drop(setup.daemon.handing("a").read().unwrap());
         drop(setup.daemon.guests.lock_changes());
         within_limit("a process has its account", || process.closed_account().is_some());
         let is_waited_for = |reader: &Arc<Reader>| reader.closed_account().is_none();
         let are_waited_for = readers.iter().all(is_waited_for);
-        // A machine that is that slow shows nothing.
+        // If the limit has passed because the machine is slow, this cannot be checked.
         let is_in_time = begin.elapsed() < RELAY_END_TIME_MAX;
         assert!(are_waited_for || !is_in_time, "the copies were waited for");
         assert_eq!(reload.join().unwrap().unwrap(), 4);
@@ -175,7 +175,7 @@ fn a_guests_feed_that_is_closed_while_it_moves_is_accounted_by_the_rings_that_it
         let captured = setup.captured(&reader);
         within_limit("frames of those", || setup.captured(&reader) > captured + 2000);
         let closing = scope.spawn(|| daemon.close(&reader));
-        // It waits. One that does not closes the feed by the rings of before.
+        // `close` must wait for the lock. Otherwise it would close the feed with the counts of its previous rings.
         let begin = Instant::now();
         while !reader.is_closed() && begin.elapsed() < Duration::from_millis(300) {
             thread::yield_now();
@@ -185,7 +185,7 @@ fn a_guests_feed_that_is_closed_while_it_moves_is_accounted_by_the_rings_that_it
         closing.join().unwrap().ledger.unwrap()
     });
     assert!(ledger.captured > 4000, "{ledger:?}");
-    // Of ten frames nine, in each ring.
+    // Nine of ten frames are sampled out, in each ring.
     assert!(ledger.sampled.abs_diff(9 * ledger.captured) < 100, "{ledger:?}");
     assert_eq!(ledger.drops["relay"], 0, "{ledger:?}");
 }

@@ -1,6 +1,6 @@
-//! A virtual machine as its host's daemon sees it: QEMU's monitor, its port, and a guest that finds
-//! its devices in a folder like the kernel's. There is no QEMU: memory is shared through files, and
-//! nothing boots.
+//! A virtual machine as the daemon on its host sees it: QEMU's monitor, the machine's port, and a guest that finds its
+//! devices in a folder like that of the kernel (`/sys/bus/pci/devices`). There is no QEMU: memory is shared through
+//! files, and nothing boots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -47,7 +47,7 @@ impl Machine {
         let port = UnixListener::bind(folder.path().join("port")).unwrap();
         let qmp = UnixListener::bind(folder.path().join("qmp")).unwrap();
         let region = Arc::new(GuestRegion { pci: pci.clone(), state: Mutex::default() });
-        // Ends with the test's process.
+        // This thread ends with the test's process.
         thread::spawn(move || {
             let mut monitor = Monitor { pci, ..Monitor::default() };
             qmp.incoming().flatten().for_each(|stream| _ = monitor.serve(stream));
@@ -67,7 +67,7 @@ impl Machine {
         format!("[guests.{name}]\nport = '{path}/port'\nqmp = '{path}/qmp'\nregion_mib = 64\n")
     }
 
-    /// A session of the guest with the daemon.
+    /// Begins a session of the guest with the daemon.
     pub fn connect(&self) -> Connection {
         let mut port = self.guest_port.lock().unwrap();
         let port = port.get_or_insert_with(|| {
@@ -83,7 +83,7 @@ impl Machine {
     }
 }
 
-/// Serves the guests of the daemon's file while it lives.
+/// While this value lives, the daemon serves the guests of its file.
 pub struct Served<'a>(&'a Setup);
 
 pub fn serve_guests(setup: &Setup) -> Served<'_> {
@@ -103,7 +103,7 @@ struct Monitor {
     pci: PathBuf,
     /// Descriptors that were passed and that no object has opened yet.
     passed: BTreeMap<i32, OwnedFd>,
-    /// Files of memory.
+    /// The memory file of each object.
     objects: BTreeMap<String, File>,
     devices: BTreeSet<String>,
 }
@@ -129,7 +129,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// The next line, and the descriptors that come with it.
+    /// Reads the next line, and stores the descriptors that come with it.
     fn next_line(
         &mut self,
         stream: &UnixStream,
@@ -205,7 +205,7 @@ impl Monitor {
     }
 }
 
-/// A device as the guest's kernel shows it.
+/// Creates the files by which the guest's kernel shows a device.
 fn show(device: &Path, memory: &File) {
     fs::create_dir(device).unwrap();
     let bytes = memory.metadata().unwrap().len();

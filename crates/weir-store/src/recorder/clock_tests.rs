@@ -45,7 +45,7 @@ fn names_of_a_run_are_in_the_order_of_its_files_whatever_the_clock_does() {
     rig.finish();
     let files = rig.files();
     assert!(files.len() >= 7, "{files:?}");
-    // Files are sorted by name here.
+    // `times` reads the files in the order of their names.
     assert_eq!(rig.times(), (0..rig.pushed).collect::<Vec<_>>());
     assert!(name_of(&files[0]).starts_with(&begin_of_name(BEGIN_NS)), "{files:?}");
     let after_jump = begin_of_name(after(DAY));

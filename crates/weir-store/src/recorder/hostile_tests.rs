@@ -15,7 +15,7 @@ fn make_pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
 }
 
-/// The kinds of what is at these paths: a link, a pipe, a directory.
+/// The file types at these paths (link, pipe, directory), without following links.
 fn kinds(paths: &[PathBuf]) -> Vec<fs::FileType> {
     paths.iter().map(|path| path.symlink_metadata().unwrap().file_type()).collect()
 }
@@ -43,7 +43,7 @@ fn links_pipes_and_directories_with_names_of_files_are_left_alone() {
         PathBuf::from(path)
     };
     let mut traps = Vec::new();
-    // Older than everything else, and in the way of the first files that are begun.
+    // Names older than all other files, and the names that the first new files would get.
     for base_ns in [NOW_NS - 1_000_000_000, NOW_NS] {
         let all =
             [(0, ""), (1, ".open"), (2, ".index"), (3, ""), (4, ".open"), (5, ".index"), (6, "")];
@@ -80,7 +80,7 @@ fn links_pipes_and_directories_with_names_of_files_are_left_alone() {
     assert_eq!(fs::read(&outside).unwrap(), OUTSIDE);
     assert!(!nowhere.exists());
     assert!(traps.iter().filter(|trap| trap.is_dir()).all(|trap| trap.join("inside").exists()));
-    // Its own files are whole, and the newest are there.
+    // The recorder's own files are whole, and contain the newest frames.
     let own = regular_files(rig.directory.path());
     let times: Vec<u64> = own.iter().flat_map(|path| times(path)).collect();
     assert!(times.len() >= 14_000, "{}", times.len());
@@ -126,7 +126,7 @@ fn a_lock_that_is_no_regular_file_is_refused_and_left_alone() {
         let Err(error) = Recorder::new(settings, Fake::new().0) else { panic!("{before:?}") };
         let source = std::error::Error::source(&error).expect("a reason").to_string();
         assert!(source.contains(LOCK_NAME) && source.contains("not a regular file"), "{source}");
-        // Others look at it without waiting, too.
+        // Checks of the lock by others do not block, either.
         let _ = (is_recording(directory.path()), Catalog::list(&[directory.path()]).unwrap());
         assert!(kinds(std::slice::from_ref(&lock)) == before);
         assert!(fs::read(&outside).unwrap() == OUTSIDE && !nowhere.exists());
@@ -151,7 +151,7 @@ fn a_recorder_that_ends_leaves_no_lock() {
     let Rig { directory, recorder, .. } = rig;
     drop(recorder);
     assert!(!lock.exists() && !is_recording(directory.path()));
-    // One that was killed leaves it, and the next one starts nevertheless.
+    // A recorder that is killed leaves its lock, and the next one starts nevertheless.
     fs::write(&lock, b"").unwrap();
     assert!(!is_recording(directory.path()));
     let rig = Rig::on(Fake::new(), directory, 8, |_| ());

@@ -35,7 +35,7 @@ impl Rig {
         self.recorder.report().look_back.expect("asked for")
     }
 
-    /// Every frame is in exactly one count; those that are kept are in files.
+    /// Asserts that every frame is in exactly one count, and that the kept frames are in files. Returns their times.
     #[track_caller]
     fn is_accounted_for(&self) -> Vec<u64> {
         let (delivered, times) = (self.recorder.delivered(), self.times());
@@ -48,7 +48,7 @@ impl Rig {
     }
 }
 
-/// First and last of numbers that follow one another.
+/// The first and the last number of each run of consecutive numbers.
 fn runs(numbers: &[u64]) -> Vec<(u64, u64)> {
     numbers.chunk_by(|one, next| one + 1 == *next).map(|run| (run[0], run[run.len() - 1])).collect()
 }
@@ -57,7 +57,7 @@ fn runs(numbers: &[u64]) -> Vec<(u64, u64)> {
 fn without_a_trigger_nothing_is_saved_and_nothing_is_lost() {
     let (mut rig, _) = rig(8, time(u64::MAX), time(0), Watch::default());
     rig.push_blocks(20);
-    // The writer goes around, and nobody wanted the old frames.
+    // The writer overwrites the whole ring. Nobody wanted the old frames, so they are not lost.
     (0..20).for_each(|_| rig.push_block());
     rig.push(3);
     rig.finish();
@@ -73,7 +73,7 @@ fn what_lies_around_a_trigger_is_saved() {
     asked.command.store(true, Ordering::Relaxed);
     rig.run();
     rig.push_blocks(10);
-    // The last frame was 9999 when it was pulled. Blocks are saved whole.
+    // The last frame was 9999 at the time of the trigger. Blocks are saved whole.
     assert_eq!(runs(&rig.times()), [(8000, 12_999)]);
     let files = rig.files();
     assert!(
@@ -163,7 +163,7 @@ fn so_many_bytes_before_and_after_are_saved() {
     assert_eq!(runs(&times), [(7000, 12_999)]);
 }
 
-/// A filter of frames of 61 bytes.
+/// A filter that accepts frames of 61 bytes.
 fn odd_frames() -> Watch {
     let compile = |_| {
         Program::parse("4,128 0 0 0,21 0 1 61,6 0 0 1,6 0 0 0").map_err(|error| error.to_string())

@@ -59,7 +59,7 @@ fn a_file_says_names_before_the_frames_that_follow_and_at_its_end() {
         let wanted = [(0, name(1)), (0, name(2)), (1000, name(3)), (3000, name(4))];
         assert_eq!(said(file), wanted, "compressed: {compresses}");
         assert_eq!(rig.recorder.kept().frames, 3000);
-        // All of it is in the index.
+        // The pieces of the index cover the whole file.
         let index = crate::index::read(&crate::catalog::index_path(file)).unwrap();
         let end = index.pieces.iter().fold(0, |end, piece| {
             assert_eq!(piece.at, end);
@@ -141,12 +141,12 @@ fn whichever_write_fails_the_file_that_goes_on_has_all_names_and_frames_are_acco
         }
         rig.finish();
         let mut files: Vec<PathBuf> = rig.files().into_iter().chain(files(other.path())).collect();
-        // One whose first write failed is cut off there.
+        // A file whose first write failed was cut to length 0.
         files.retain(|file| file.metadata().unwrap().len() > 0);
         let told = files.iter().map(|file| said(file)).max_by_key(Vec::len).unwrap();
         let told: Vec<AddressName> = told.into_iter().map(|(_, name)| name).collect();
         assert_eq!(told, (0..12).map(name).collect::<Vec<_>>(), "{failing}");
-        // A block behind names that could not be written is cut off with them.
+        // A block after names that could not be written is cut off with them.
         let kept = rig.recorder.kept().frames;
         assert!(kept >= 11_000 && rig.recorder.delivered().frames == 12_000, "{failing}: {kept}");
         let frames: usize = files.iter().map(|file| times(file).len()).sum();

@@ -1,11 +1,11 @@
-//! Tests of runs: blocks of a ring that are written by one request.
+//! Runs: consecutive blocks of a ring that are written by one request.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::index;
 
-/// Blocks of a ring whose runs have 4 MiB.
+/// Number of blocks of a ring that is long enough for runs of 4 MiB.
 const BLOCKS: u64 = 256;
 
 /// A recorder of a ring of `blocks` blocks, on a disk that refuses preallocation, so that all its requests are writes.
@@ -15,7 +15,7 @@ fn rig(blocks: u64, change: impl FnOnce(&mut Settings)) -> Rig {
     rig
 }
 
-/// Pushes a block of few large frames, closed.
+/// Pushes a few large frames, and closes the block.
 fn push_few(rig: &mut Rig) {
     const LENGTH: usize = 16_000;
     for _ in 0..60 {
@@ -296,8 +296,8 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Whatever the disk does: each frame is kept, lapped, or lost with a volume, and the files have those that are
-    /// kept and no others.
+    /// Whatever the disk does: each frame is kept, lapped, or lost with a volume that failed, and the files contain
+    /// exactly the frames that are counted as kept.
     #[test]
     fn files_have_what_is_counted_as_kept(events in prop::collection::vec(event(), 1..24)) {
         let other = tempfile::tempdir().unwrap();
@@ -318,7 +318,7 @@ proptest! {
         }
         rig.script.release_all();
         rig.writer.close();
-        // If both volumes have failed, this is an error.
+        // If both volumes have failed, `step` returns an error.
         let is_over = |rig: &mut Rig| matches!(rig.recorder.step(u64::MAX), Ok(Step::Ended) | Err(_));
         let steps = (0..30_000).take_while(|_| {
             std::thread::sleep(Duration::from_micros(100));

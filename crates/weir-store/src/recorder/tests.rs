@@ -58,7 +58,7 @@ impl Rig {
         Rig::on(Fake::new(), tempfile::tempdir().unwrap(), blocks, change)
     }
 
-    /// On a disk that was scripted before, and a directory that may have files.
+    /// With a disk that was scripted before, and a directory that may contain files.
     fn on(
         (disk, script): (Fake, Script),
         directory: tempfile::TempDir,
@@ -69,7 +69,7 @@ impl Rig {
         let mut settings =
             Settings { directories: vec![directory.path().to_owned()], ..Settings::default() };
         change(&mut settings);
-        // Enough to preallocate, whatever the machine of the test has.
+        // Enough free space to preallocate, independent of the machine that runs the test.
         script.set_space(Some(Space { total: 2 * FREE_BYTES_MIN, free: FREE_BYTES_MIN }));
         let mut recorder = Recorder::new(settings, disk).unwrap();
         recorder.join(feed(&ring)).unwrap();
@@ -85,7 +85,7 @@ impl Rig {
         self.writer.publish();
     }
 
-    /// A block, closed.
+    /// Pushes 1000 frames, and closes the block.
     fn push_block(&mut self) {
         self.push(1000);
         self.writer.close_block();
@@ -227,7 +227,7 @@ fn while_no_thread_is_free_pieces_are_stored_uncompressed() {
     rig.push_block();
     rig.run();
     assert_eq!(rig.recorder.report().stored_blocks, 0);
-    // A thread is waited for while at most half of the ring is unread.
+    // While at most half of the ring is unread, the recorder waits for a thread.
     rig.recorder.shared.pool.as_mut().unwrap().set_jobs_max(0);
     (0..3).for_each(|_| rig.push_block());
     rig.run();
@@ -245,7 +245,7 @@ fn while_no_thread_is_free_pieces_are_stored_uncompressed() {
     assert_eq!(unpacked_times(file), (0..rig.pushed).collect::<Vec<_>>());
     assert_eq!((rig.recorder.kept().frames, rig.recorder.delivered().lapped), (8000, 0));
     let report = rig.recorder.report();
-    // Stored pieces have their length, and the others are much shorter.
+    // Pieces that are stored uncompressed have their full length, and the others are much shorter.
     let (least, most) = (stored * 1_000_000, (stored + 1) * 1_100_000);
     assert!(report.stored_blocks == stored && (least..most).contains(&report.bytes), "{report:?}");
 }
@@ -261,7 +261,7 @@ fn a_compressed_piece_that_was_overtaken_is_lapped_and_what_fails_goes_elsewhere
     for round in 0..40 {
         rig.push_block();
         if round % 4 == 0 {
-            // The writer goes around while something is compressed.
+            // The writer overtakes the recorder while a piece is being compressed.
             let _ = rig.recorder.step(u64::MAX).unwrap();
             (0..5).for_each(|_| rig.push_block());
         }
@@ -288,7 +288,7 @@ fn a_block_that_is_lapped_while_it_is_written_is_hidden_and_counted() {
     rig.script.hold();
     rig.push_block();
     let _ = rig.recorder.step(u64::MAX).unwrap();
-    // The writer goes once around while the disk takes its time.
+    // The writer overwrites the whole ring while the write to the disk is under way.
     (0..4).for_each(|_| rig.push_block());
     rig.script.release_all();
     rig.run();
@@ -302,7 +302,7 @@ fn a_block_that_is_lapped_while_it_is_written_is_hidden_and_counted() {
     assert!(times.iter().all(|time| *time >= 1000));
     let report = rig.recorder.report();
     assert_eq!(report.torn_blocks, 1);
-    // The padding that hides it makes the file no longer.
+    // The padding in place of the torn block does not make the file longer.
     let lengths = rig.files().iter().map(|path| path.metadata().unwrap().len()).sum::<u64>();
     assert_eq!([report.bytes, report.volumes[0].bytes], [lengths; 2]);
 }
@@ -337,7 +337,7 @@ fn a_file_ends_when_its_time_is_over() {
     rig.push_block();
     rig.run();
     std::thread::sleep(time);
-    // The clock is looked at once a second.
+    // The recorder checks the clock once a second.
     rig.recorder.looked -= FLUSH_EVERY;
     rig.run();
     rig.push_block();
@@ -369,7 +369,7 @@ fn a_file_system_that_is_full_before_the_quota_costs_the_oldest_file_and_no_fram
     rig.script.release_all();
     rig.run();
     assert_eq!(rig.recorder.report().volumes[0].deleted_files, 1);
-    // A first page that fails afterwards costs another one.
+    // If the write of a block's first page fails afterwards, another file is deleted.
     rig.script.fail_write(1, 28);
     rig.push_block();
     rig.run();
@@ -401,7 +401,7 @@ fn a_full_file_system_without_a_file_to_delete_is_given_up() {
         }
     }
     assert!(failed.is_some());
-    // It says the same again, in the kernel's words.
+    // The error can be queried again, with the kernel's text.
     let again = rig.recorder.shared.volumes.error();
     assert!(std::error::Error::source(&again).unwrap().to_string().contains("No space left"));
     let _ = rig.recorder.finish(&[]);
@@ -478,7 +478,7 @@ fn a_full_disk_leaves_no_open_file_and_counts_what_is_there() {
         rig.recorder.step(u64::MAX).err()
     });
     assert!(failed.is_some());
-    // The statistics of the other file do not fit, either.
+    // The statistics of the other file cannot be written, either.
     rig.script.fail_from_byte(Some((0, 28)));
     let error = rig.recorder.finish(&[]).unwrap_err().to_string();
     assert!(!error.contains("weir index"), "{error}");
@@ -537,7 +537,7 @@ fn a_volume_that_does_not_answer_is_left_out_while_another_one_works() {
         settings.directories.push(other.path().to_owned());
         settings.stall_max = Duration::from_millis(300);
     });
-    // The first writes stay unanswered: those to the first directory, of one ring's first block.
+    // Writes to the first directory are not completed; they are the first writes, of the ring's first block.
     rig.script.hold_files(rig.directory.path());
     for _ in 0..6 {
         rig.push_block();
@@ -549,7 +549,7 @@ fn a_volume_that_does_not_answer_is_left_out_while_another_one_works() {
         let _ = rig.recorder.step(u64::MAX).unwrap();
     }
     rig.finish();
-    // Data that was under way is still in the ring, so nothing is lost.
+    // The blocks of these writes are still in the ring, so nothing is lost.
     assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (6000, 0));
     let mut times: Vec<u64> = files(other.path()).iter().flat_map(|path| times(path)).collect();
     times.sort_unstable();
@@ -677,7 +677,7 @@ fn small_pieces_go_to_the_volume_with_the_fewest_writes() {
         rig.writer.close_block();
         let _ = rig.recorder.step(u64::MAX).unwrap();
     }
-    // The first directory answers nothing: only the writes under way there wait.
+    // No write to the first directory completes, so only the writes under way there wait.
     let held = rig.script.held();
     assert!(held > 0 && held <= crate::limits::VOLUME_PENDING_MAX, "{held}");
     let others: usize = files(other.path()).iter().map(|path| times(path).len()).sum();
@@ -721,7 +721,7 @@ fn a_recorder_that_ends_gives_the_rest_of_a_deleted_file_back_at_once() {
     // 64 steps of 32 MiB.
     fs::File::create(&old).unwrap().set_len(2 << 30).unwrap();
     script.hold_steps(true);
-    // So near that the file is to be deleted, and not exceeded: then there are no steps.
+    // The quota is so nearly reached that the file must be deleted, but not exceeded: else there would be no steps.
     let mut rig = Rig::on((fake, script), directory, 8, |settings| {
         settings.quota = Some(Quota::Bytes((2 << 30) + (64 << 20)));
     });
@@ -767,7 +767,7 @@ fn the_only_volume_is_waited_for_and_given_up_at_the_end() {
     let error = rig.recorder.finish(&[]).unwrap_err();
     assert!(error.to_string().contains("cannot write there"), "{error}");
     assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (1000, 0));
-    // It is not touched any more, so the preallocated space behind its last block stays.
+    // The file is not touched any more, so the preallocated space after its last block stays.
     let (times, end) = times_and_end(fs::File::open(&rig.files()[0]).unwrap());
     assert!(times == (0..1000).collect::<Vec<_>>() && end.is_err(), "{end:?}");
     rig.script.release_all();
@@ -778,7 +778,7 @@ fn what_a_second_failing_volume_cuts_off_is_not_kept() {
     let other = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(16, |settings| settings.directories.push(other.path().to_owned()));
     rig.script.hold();
-    // Three pieces to each volume (a file begins with its headers, then a page first block).
+    // Three blocks to each volume, after the headers of its file.
     for _ in 0..6 {
         rig.push_block();
         let _ = rig.recorder.step(u64::MAX).unwrap();
@@ -868,7 +868,7 @@ fn a_limit_is_kept_to_the_frame_where_a_block_before_it_is_torn() {
     let _ = rig.recorder.step(1500).unwrap();
     rig.push(600);
     let _ = rig.recorder.step(1500).unwrap();
-    // The first block is overtaken before it is on the disk.
+    // The first block is overwritten in the ring before its write is complete.
     rig.writer.close_block();
     (0..3).for_each(|_| rig.push_block());
     rig.script.release_all();
@@ -903,7 +903,7 @@ fn the_quota_counts_what_files_have_and_nothing_else() {
     }
     rig.finish();
     let total: u64 = rig.files().iter().map(|path| path.metadata().unwrap().len()).sum();
-    // Of the oldest file at most is less there than may be.
+    // At most about the size of one file, the oldest, is missing from the quota.
     assert!((26 << 20..=32 << 20).contains(&total), "{total}");
 }
 
@@ -914,7 +914,7 @@ fn what_is_under_way_when_a_ring_is_let_go_is_lapped_and_nothing_else() {
     rig.push_block();
     let _ = rig.recorder.step(u64::MAX).unwrap();
     assert!(rig.recorder.unsettled() > 0);
-    // Four more feeds of the output leave unread, and the first one is dropped.
+    // Five more feeds of the output join and leave unread. These are too many past feeds, so the first one is dropped.
     let rings: Vec<_> = (0..5).map(|_| ring(4)).collect();
     rig.recorder.rings_mut().leave(0, &[1000]);
     for (key, ring) in (1..).zip(&rings) {

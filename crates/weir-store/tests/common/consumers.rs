@@ -1,5 +1,5 @@
-//! Consumers of rings whose memory their owners change at will: they hand out frames or give an error, their counts
-//! add up, and their output stays whole. The fuzz target and the property test share this.
+//! Consumers of rings whose owners change the memory at any time. The consumers deliver frames or return an error,
+//! their counts add up, and their output stays whole. The fuzz target and the property test share this file.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ impl Write for Shared {
     }
 }
 
-/// Runs one input: two hostile rings, of one feed or of two, read by a consumer that prints or writes a file.
+/// Runs one input: a consumer, which prints or writes a file, reads two hostile rings, of one feed or of two.
 pub fn run(bytes: &[u8]) -> Seen {
     let (first, second) = bytes.split_at(bytes.len() / 2);
     let mut input = Input(first);
@@ -67,7 +67,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     }
 }
 
-/// Reads both rings; gives the frames that are out.
+/// Reads both rings; returns the number of frames in the output.
 fn read<S: Sink>(
     mut consumer: Ordered<S, Hostile>,
     how: u8,
@@ -129,14 +129,14 @@ fn read<S: Sink>(
     (seen, delivered.frames)
 }
 
-/// A line a frame, without anything that a terminal would obey.
+/// Asserts that the output has one line for each frame, without control characters.
 fn check_lines(out: &[u8], frames: u64) {
     let text = std::str::from_utf8(out).expect("text");
     assert_eq!(text.lines().count() as u64, frames);
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
 }
 
-/// Whole blocks of known kinds, each frame of an interface that was described before it.
+/// Asserts that the output has whole blocks of known types, and that each frame's interface is described before it.
 fn check_blocks(mut out: &[u8], frames: u64) {
     let (mut interfaces, mut found) = (0, 0);
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());

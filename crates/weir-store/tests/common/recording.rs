@@ -15,7 +15,7 @@ use weir_store::recorder::Settings;
 use weir_store::recorder::settings::Compression;
 use weir_store::{Names, Recorder};
 
-/// A frame as it went in: its time, the name of its interface, its bytes.
+/// A frame that was recorded: its time, the name of its interface, its bytes.
 pub type Frame = (u64, String, Vec<u8>);
 
 #[derive(Default)]
@@ -90,12 +90,12 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Rings of one feed into some directories.
+    /// A recorder of one feed with this many rings, in this many directories.
     pub fn new(rings: usize, volumes: usize, index: bool) -> Rig {
         Rig::with(rings, volumes, Settings { index, ..Settings::default() })
     }
 
-    /// The same with files that are compressed.
+    /// The same, with one directory and compressed files.
     pub fn compressed(rings: usize) -> Rig {
         let compression = Some(Compression { level: 1, threads: 2 });
         Rig::with(rings, 1, Settings { compression, ..Settings::default() })
@@ -121,7 +121,7 @@ impl Rig {
         Rig { directories, writers, recorder, frames: Vec::new() }
     }
 
-    /// Has its files say these names.
+    /// Makes the recorder write these names of addresses to its files.
     pub fn with_names(self, names: &Names) -> Rig {
         Rig { recorder: self.recorder.with_names(names), ..self }
     }

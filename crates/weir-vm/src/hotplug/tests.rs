@@ -6,29 +6,29 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// QEMU's tree as far as it matters, with faults.
+/// The parts of QEMU's object tree that the tests need, with faults.
 #[derive(Debug)]
 struct Machine {
     kind: &'static str,
-    /// Bus and its reserved bytes.
+    /// For each port: the id of its bus, and the bytes that it reserves.
     ports: Vec<(&'static str, u64)>,
     objects: Vec<String>,
-    /// Id, and the port that it is in.
+    /// For each device: its id, and the port that it is plugged into.
     devices: Vec<(String, Option<String>)>,
     events: VecDeque<Event>,
     /// All commands that changed something.
     log: Vec<String>,
-    /// Times that `device_del` goes unanswered by the guest.
+    /// Number of `device_del` commands that the guest still ignores.
     deaf: usize,
-    /// Times that memory is still held after its device has gone.
+    /// Number of `object-del` commands that are still refused after the device has gone.
     held: usize,
-    /// The number of the next command of these that is refused.
+    /// A command, and how many more times it succeeds before it is refused once.
     refuse: Option<(&'static str, usize)>,
-    /// The number of the next command of these that is carried out, and answered too late.
+    /// A command, and how many more times it succeeds before it is carried out once but answered too late.
     late: Option<(&'static str, usize)>,
-    /// Whether events are told.
+    /// Whether QEMU sends events.
     tells: bool,
-    /// A descriptor that was given, and not taken back.
+    /// A descriptor that was passed with `add-fd` and not removed with `remove-fd`.
     given: Option<OwnedFd>,
 }
 
@@ -128,7 +128,7 @@ impl Monitor for Machine {
         }
         match command {
             "qom-list" => return Ok(self.list(arguments["path"].as_str().unwrap())),
-            // As before the firmware has run.
+            // The answer while the firmware has not run yet.
             "query-pci" => return Ok(json!([])),
             "qom-get" => {
                 let path = arguments["path"].as_str().unwrap();
@@ -233,7 +233,7 @@ fn clone(plugged: &Plugged) -> Plugged {
     Plugged { number: plugged.number, parts: plugged.parts.clone() }
 }
 
-/// A machine that a hostile QEMU shows: of everything 20,000.
+/// The machine of a hostile QEMU, which lists 20,000 of everything.
 struct Huge {
     commands: usize,
 }
@@ -276,7 +276,7 @@ fn a_machine_that_shows_too_much_is_looked_at_in_part() {
     let mut huge = Huge { commands: 0 };
     let found = find_plugged(&mut huge).unwrap();
     assert_eq!(found.len(), PLUGGED_MAX);
-    // The newest.
+    // The newest objects are returned.
     assert_eq!(found.last().map(Plugged::number), Some(19_999));
     huge.commands = 0;
     assert_eq!(find_port(&mut huge, "org.weir.0").unwrap(), None);
@@ -337,8 +337,8 @@ fn what_was_done_but_answered_too_late_is_taken_back() {
                 matches!(error, VmError::TimeOut { command, .. } if command == late),
                 "{error}"
             );
-            // QEMU closes descriptors that it was given, and nobody has opened, when the monitor's
-            // connection ends.
+            // When the monitor's connection ends, QEMU closes descriptors that were passed to it and that nobody has
+            // opened.
             if late == "add-fd" {
                 assert!(machine.given.take().is_some());
             }
@@ -377,7 +377,7 @@ fn a_guest_that_never_answers_is_an_error_and_can_be_tried_again() {
     let devices = format!("weir-region-{number} and weir-words-{number}");
     assert!(matches!(&error, VmError::NotReleased { devices: d, .. } if *d == devices), "{error}");
     assert_eq!(plugged.devices().count(), 2);
-    // One of them answers, and then the other.
+    // The guest releases one of the devices, and then the other.
     machine.deaf = 1;
     let error = unplug(&mut machine, &mut plugged, Duration::ZERO).unwrap_err();
     assert!(matches!(&error, VmError::NotReleased { devices, .. } if !devices.contains("and")));
@@ -470,7 +470,7 @@ fn numbers_that_a_machine_has_are_passed_by() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever is refused, and however often, nothing is left at last.
+    /// Whichever command is refused, and however often memory is still held, nothing is left at the end.
     #[test]
     fn nothing_is_left_at_last(
         command in prop::sample::select(vec!["add-fd", "object-add", "device_add", "device_del", "object-del"]),

@@ -7,7 +7,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// As virsh 9.0 answers for a domain `web1` that runs, one `off`, and one whose QEMU does not answer, `stuck`.
+/// Answers as virsh 9.0: the domain `web1` runs, `off` is shut off, and the QEMU of `stuck` does not answer.
 const SCRIPT: &str = r#"#!/bin/sh
 [ "$1 $2 $3" = "--quiet --connect qemu:///test" ] || exit 9
 shift 3
@@ -83,7 +83,7 @@ fn events_are_lines_of_a_child() {
     let stop = virsh.wait_event(Duration::ZERO, &mut |_| true).unwrap().unwrap();
     assert_eq!((&*stop.name, stop.data), ("STOP", json!({})));
     assert_eq!(virsh.wait_event(Duration::from_millis(20), &mut |_| true).unwrap(), None);
-    // The child's end is the connection's.
+    // The end of the child is the end of the connection.
     fs::OpenOptions::new().write(true).open(fake.folder.path().join("virsh.fifo")).unwrap();
     let ended = virsh.wait_event(LONG, &mut |_| true).unwrap_err();
     assert!(matches!(ended, VmError::Libvirt { .. }), "{ended}");
@@ -132,7 +132,7 @@ fn a_virsh_that_closes_its_output_and_does_not_end_is_ended() {
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 }
 
-/// Events that come faster than they are taken neither keep a caller nor fill its memory.
+/// Events that come faster than they are handled neither delay a caller beyond its limit nor fill its memory.
 #[test]
 fn a_flood_of_events_is_bounded() {
     let fake = Fake::new();

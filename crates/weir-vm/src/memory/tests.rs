@@ -29,7 +29,7 @@ fn meta(ts_ns: u64) -> Meta {
     Meta { interface_id: 0, ts_ns, wire_len: 60, flags: None, queue: None }
 }
 
-/// As QEMU: opened anew, by its number.
+/// Opens the memory again by the descriptor's number, as QEMU does.
 fn open(fd: BorrowedFd<'_>, is_for_writing: bool) -> File {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     std::fs::OpenOptions::new().read(true).write(is_for_writing).open(path).unwrap()
@@ -59,7 +59,7 @@ fn both_have_headers_modes_and_all_pages() {
     assert_ne!(token, GuestMemory::create(8, Pages::Now).unwrap().token());
 }
 
-/// Root included, as which this may run: modes would not hold it.
+/// This includes root, for whom file modes are no obstacle. The test may run as root.
 #[test]
 fn nobody_cuts_either_short_and_nobody_writes_the_region() {
     let memory = memory(8);
@@ -73,7 +73,7 @@ fn nobody_cuts_either_short_and_nobody_writes_the_region() {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     assert_eq!(rustix::fs::fallocate(region, hole, 0, 4096), Err(Errno::PERM));
     let own = region.try_clone_to_owned().unwrap();
-    // SAFETY: refused, and else of memory that keeps its size.
+    // SAFETY: the mapping is refused; if it were not, it would be of memory that keeps its size.
     let mapped = unsafe { Mapping::map(own, 4096, weir_ring::memory::Access::Write) };
     assert!(mapped.is_err());
 }
@@ -120,7 +120,7 @@ fn a_place_is_used_again_with_zeros_once_nobody_holds_it() {
     }
     assert_eq!(memory.rings(), 1);
     drop(taken);
-    // The writer goes on.
+    // The writer continues after the ring was dropped.
     writer.push(&meta(10_000), b"late");
     writer.publish();
     assert_eq!(memory.rings(), 1);
@@ -181,7 +181,7 @@ fn a_new_ring_finds_nobody_asleep() {
     assert_eq!((slot, memory.threshold(slot), memory.position(slot)), (0, AWAKE, Some(0)));
 }
 
-/// Without hugetlbfs: [`Book`] with pages of 2 MiB.
+/// Needs no hugetlbfs: tests [`Book`] with pages of 2 MiB.
 #[test]
 fn on_huge_pages_places_are_whole_pages() {
     let page = 2 << 20;
@@ -200,7 +200,7 @@ fn on_huge_pages_places_are_whole_pages() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever is opened, held and dropped in whatever order, the rings that live have each its own memory.
+    /// Whichever rings are taken, held and dropped, in any order: each live ring has memory of its own.
     #[test]
     fn rings_that_live_never_share_memory(steps in prop::collection::vec(0u8..6, 1..40)) {
             let memory = memory(16);

@@ -11,7 +11,7 @@ const GREETS: &str =
 const SOON: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(20);
 
-/// A QEMU that greets, and then answers each command with what `answer` makes of it and its id, to the letter.
+/// A QEMU that greets, and then sends for each command the text that `answer` returns, unchanged.
 fn qemu(
     mut answer: impl FnMut(&Value) -> String + Send + 'static,
 ) -> (Result<Qmp, VmError>, JoinHandle<()>) {
@@ -65,7 +65,7 @@ fn commands_are_answered_and_events_wait_in_order() {
     thread.join().unwrap();
 }
 
-/// One message to the socket, so both are read at once.
+/// The answer and the event are one write to the socket, so both are read at once.
 #[test]
 fn an_event_that_comes_with_an_answer_is_not_waited_for() {
     let (qmp, _thread) = qemu(|command| done(command) + &event("STOP", ""));
@@ -123,19 +123,19 @@ fn a_late_answer_may_come_among_events() {
 
 #[test]
 fn nobody_waits_for_ever() {
-    // It says nothing.
+    // A QEMU that sends nothing.
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let silent = Qmp::negotiate(ours.into(), SOON);
     assert!(matches!(silent, Err(VmError::TimeOut { .. })), "{silent:?}");
-    // It greets, and reads nothing: a long command does not fit into the socket.
+    // A QEMU that greets, but reads no command: a long command does not fit in the socket's buffer.
     let (ours, theirs) = UnixStream::pair().unwrap();
     writeln!(&theirs, "{GREETS}\n{}", json!({"return": {}, "id": 1})).unwrap();
     let mut qmp = Qmp::negotiate(ours.into(), LONG).unwrap();
     let long = json!({"text": "x".repeat(8 << 20)});
     assert!(matches!(qmp.execute("stop", long, SOON), Err(VmError::TimeOut { .. })));
-    // Half a command was sent, so there is no sense in another.
+    // Half of a command was sent, so no other command can follow.
     assert!(matches!(qmp.execute("stop", json!({}), SOON), Err(VmError::Closed { .. })));
-    // Events for ever instead of an answer.
+    // A QEMU that sends an endless series of events instead of an answer.
     let (qmp, _thread) = qemu(|_| event("RTC_CHANGE", "").repeat(1_000_000));
     let start = Instant::now();
     let flooded = qmp.unwrap().execute("stop", json!({}), SOON);
@@ -158,7 +158,7 @@ fn what_is_no_qmp_is_an_error_in_bounded_memory() {
     let protocol = |text: &[u8]| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let text = text.to_vec();
-        // It may be more than the socket takes: then this ends when we hang up.
+        // The text may not fit in the socket's buffer. Then the write ends when the other end is closed.
         let thread = std::thread::spawn(move || {
             let _ = (&theirs).write_all(&text);
             theirs
@@ -197,7 +197,7 @@ fn a_socket_that_another_program_has_says_so() {
     let path = folder.path().join("qmp");
     let connected = Qmp::connect(&path, SOON);
     assert!(matches!(&connected, Err(error) if error.is_absence()), "{connected:?}");
-    // A socket that cannot be connected to says nothing of the machine.
+    // Other errors do not mean that the machine is absent.
     std::fs::write(folder.path().join("file"), "").unwrap();
     let connected = Qmp::connect(&folder.path().join("file/qmp"), SOON).unwrap_err();
     assert!(matches!(connected, VmError::NotConnected { .. }), "{connected}");
@@ -210,7 +210,7 @@ fn a_socket_that_another_program_has_says_so() {
     let listener = UnixListener::bind(&path).unwrap();
     let connected = Qmp::connect(&path, SOON);
     assert!(matches!(connected, Err(VmError::MonitorBusy { .. })), "{connected:?}");
-    // The queue of those who wait is full.
+    // The listener's backlog is full.
     let mut waiting = Vec::new();
     let full = loop {
         let address = SocketAddrUnix::new(&path).unwrap();
@@ -231,7 +231,7 @@ fn a_socket_that_another_program_has_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever comes after the greeting, calls end in time, with an answer or an error.
+    /// Whatever comes after the greeting, calls end within their limits, with an answer or an error.
     #[test]
     fn hostile_answers_end_in_time(
         lines in prop::collection::vec(

@@ -23,8 +23,8 @@ use weir_vm::Qmp;
 /// Longest that anything here may take: the guest is emulated, and the machine may be busy.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// The first process of a guest, which runs `/script` with busybox's applets. A mistake in arithmetic ends a shell, and
-/// the end of the first process would be a panic of the guest's kernel without a word.
+/// The first process of a guest. It runs `/script` in another shell, with busybox's applets: an arithmetic error ends a
+/// shell, and if the first process ended, the guest's kernel would panic without a message.
 const INIT: &str = "#!/bin/sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -50,7 +50,7 @@ pub fn skip(test: &str, reason: &str) {
 /// Files from which guests are booted.
 pub struct Means {
     kernel: PathBuf,
-    /// One guest at a time: each is a busy process, and limits are clocks.
+    /// One guest at a time: each guest keeps a CPU busy, and the tests have time limits.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -88,7 +88,7 @@ pub fn spec() -> RingSpec {
     }
 }
 
-/// Writes so many frames, and publishes them.
+/// Writes this many frames, and publishes them.
 pub fn write(writer: &mut Writer<Mapping>, frames: u64) {
     for _ in 0..frames {
         let meta = Meta { interface_id: 0, ts_ns: 1, wire_len: 60, flags: None, queue: None };
@@ -97,10 +97,10 @@ pub fn write(writer: &mut Writer<Mapping>, frames: u64) {
     writer.publish();
 }
 
-/// Prefix of the names of our memory.
+/// Prefix of the names of Weir's memory files.
 const MEMORY: &str = "/memfd:weir-";
 
-/// A descriptor of QEMU's.
+/// A descriptor that QEMU holds.
 #[derive(Debug)]
 pub struct Held {
     pub name: String,
@@ -115,13 +115,13 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots a guest of this kind of machine (`pc`, `q35`), with more options, that runs this script; until it does,
-    /// unless it is to stay stopped.
+    /// Boots a guest of this machine type (`pc`, `q35`), with more options, and waits until it has booted and runs this
+    /// script. With the option `-S`, the guest stays stopped, and this does not wait.
     pub fn boot(means: &Means, machine: &str, options: &str, script: &str) -> Guest {
         Guest::boot_as(means, None, machine, options, script)
     }
 
-    /// The same, of a QEMU that runs as another user.
+    /// The same, but QEMU runs as another user.
     pub fn boot_as(
         means: &Means,
         user: Option<u32>,
@@ -172,18 +172,18 @@ impl Guest {
         guest
     }
 
-    /// All that the guest has said.
+    /// The text of the guest's console so far.
     pub fn console(&self) -> String {
         let bytes = fs::read(self.folder.path().join("console")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).replace('\r', "")
     }
 
-    /// Waits until the guest has said so.
+    /// Waits until this text is on the guest's console.
     pub fn wait_for(&self, text: &str) {
         self.wait_until(text, |console| console.contains(text));
     }
 
-    /// Waits until the guest's message has taken effect.
+    /// Waits until `is_so` is true of the text of the guest's console. `what` names the condition if the time runs out.
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
         let start = Instant::now();
         while !is_so(&self.console()) {
@@ -192,7 +192,7 @@ impl Guest {
         }
     }
 
-    /// Memory of ours that QEMU has open.
+    /// The files of Weir's memory that QEMU has open.
     pub fn held_files(&self) -> Vec<Held> {
         let fds = fs::read_dir(format!("/proc/{}/fd", self.qemu.id())).unwrap();
         let paths = fds.filter_map(Result::ok).map(|fd| fd.path());
@@ -202,7 +202,7 @@ impl Guest {
         paths.filter_map(of).filter(|held| held.name.starts_with(MEMORY)).collect()
     }
 
-    /// The same, and its mapped memory.
+    /// The names of these files, and QEMU's mappings of them.
     pub fn holds(&self) -> Vec<String> {
         let mut held: Vec<String> = self.held_files().into_iter().map(|held| held.name).collect();
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.qemu.id())).unwrap();
@@ -210,7 +210,7 @@ impl Guest {
         held
     }
 
-    /// Waits until QEMU holds none of it: it closes files in a thread of its own, after the object has gone.
+    /// Waits until QEMU holds none of them: it closes files in another thread, after the object has gone.
     pub fn wait_until_released(&self) {
         let start = Instant::now();
         while !self.holds().is_empty() {

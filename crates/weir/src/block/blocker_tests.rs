@@ -13,7 +13,7 @@ struct Bench {
 impl Bench {
     fn new(what: What) -> Bench {
         let rules = Rules { severity_max: Some(2), ..Rules::default() };
-        // Two minutes after what `alert` says.
+        // Two minutes after the time of `alert`.
         let clock = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_534_000 + 120);
         Bench { blocker: Blocker::new(rules, what, TIME), start: Instant::now(), clock }
     }
@@ -23,8 +23,7 @@ impl Bench {
         self.blocker.take(Line::Whole(line.as_bytes()), is_old, now, self.clock);
     }
 
-    /// Sends the pending entries, and returns them: seconds and entries, with a `*` for those that are
-    /// reported.
+    /// Sends the pending entries, and returns them: the seconds and the entry, with a `*` if it is reported.
     fn send(&mut self, after: u64) -> Vec<(u64, String)> {
         let now = self.start + Duration::from_secs(after);
         let mut all = Vec::new();
@@ -103,7 +102,7 @@ fn a_flow_that_goes_on_raising_alerts_stays_blocked_and_is_told_once() {
         (903, (600, flow(1, ""))),
     ];
     assert_eq!(sent, expected);
-    // Once its time is over, it is another one.
+    // After the entry has expired, the next alert adds a new entry, which is reported.
     bench.take(&alert(1, "TCP", 1), false, 3000);
     assert_eq!(bench.send(3000), [(600, flow(1, "*"))]);
 }
@@ -122,7 +121,7 @@ fn what_stood_there_before_counts_from_its_own_time() {
         (600, flow(5, "*")),
         (600, flow(6, "*")),
         (480, flow(1, "*")),
-        // A second, rounded up.
+        // One second is left, rounded up to a tenth of the block time.
         (60, flow(4, "*")),
     ];
     assert_eq!(bench.send(0), expected);
@@ -136,7 +135,7 @@ fn lists_that_were_lost_get_what_has_time_left() {
     assert_eq!(bench.send(0), [(600, "10.0.0.1*".to_owned())]);
     bench.blocker.lost(bench.start + Duration::from_secs(400));
     assert_eq!(bench.send(400), [(240, "10.0.0.1".to_owned())]);
-    // One whose time is made longer was there all the time.
+    // An entry whose time is extended is not reported and not counted as a new one.
     bench.take(&alert(1, "ICMP", 1), false, 500);
     assert_eq!(bench.send(500), [(600, "10.0.0.1".to_owned())]);
     let counts = bench.blocker.counts();
@@ -164,7 +163,7 @@ fn more_than_a_list_has_room_for_is_refused_and_places_come_free() {
     assert_eq!(bench.blocker.counts().refused, 11);
     bench.take(&line(ENTRIES_MAX), false, 600);
     assert!(bench.blocker.has_pending());
-    // Refused by the other side: another alert asks again.
+    // The daemon or the capture refuses the entry: another alert requests it again.
     let (_, entries) = bench.blocker.batch(bench.start + TIME, 9).unwrap();
     bench.blocker.refused(&entries);
     assert!(!bench.blocker.has_pending() && bench.blocker.counts().refused == 12);

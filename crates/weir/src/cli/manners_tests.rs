@@ -1,4 +1,4 @@
-//! A flag has one meaning in all commands: values of one name, one short form.
+//! A flag has one meaning in all commands: its value has one name, and it has one short form.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use clap::Command;
 
 use super::command;
 
-/// Flags whose values have another name or form in another command, and why.
+/// Flags whose values have another name in some command, and why.
 const VALUES: [(&str, &str); 6] = [
     ("feed", "capture makes a feed, with its filter; others name one of the daemon's"),
     ("file", "gen sends a trace; filter and block read text"),
@@ -24,7 +24,7 @@ const SHORT_FORMS: [(&str, &str); 1] = [(
 
 type Flags = BTreeMap<String, BTreeSet<String>>;
 
-/// The long flags of all commands that are shown, each with what `tell` says of it.
+/// The long flags of all commands that are not hidden, each with the results of `tell`.
 fn flags(tell: fn(&clap::Arg) -> String) -> Flags {
     let (mut found, mut root) = (Flags::new(), command());
     root.build();
@@ -40,7 +40,7 @@ fn flags(tell: fn(&clap::Arg) -> String) -> Flags {
     found
 }
 
-/// Holds flags of several forms against those that have a reason.
+/// Asserts that the flags with several forms are those for which there is a reason.
 fn only(found: &Flags, reasons: &[(&str, &str)]) {
     let several: BTreeSet<&str> =
         found.iter().filter(|(_, forms)| forms.len() > 1).map(|(flag, _)| flag.as_str()).collect();
@@ -68,7 +68,7 @@ fn a_flag_has_one_short_form() {
     only(&flags(short), &SHORT_FORMS);
 }
 
-/// Lengths of time are `--duration` everywhere; that of `weir lab` was `--seconds`, with units all the same.
+/// Durations are `--duration` everywhere. `weir lab` also accepts `--seconds`, hidden, whose values have units, too.
 #[test]
 fn old_names_are_taken_and_not_shown() {
     let lines = [

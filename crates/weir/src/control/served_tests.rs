@@ -1,4 +1,4 @@
-//! Changes that some source refuses.
+//! Changes of a running capture that some of its sources refuse.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,8 +19,7 @@ use crate::control::rpc::Ledgers;
 use crate::source_name::Part;
 use crate::sources::OpenSource;
 
-/// A source's answers to the changes that it is asked for, in their order; it accepts those after the
-/// last.
+/// The answers of a source to the changes that are requested, in order. It accepts all later changes.
 type Answers = &'static [Answer];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +30,7 @@ enum Answer {
 }
 use Answer::{Ends, Refuses, Takes};
 
-/// Changes that sources were asked for and accepted, in order: source and change.
+/// The changes that sources accepted, in order: source and change.
 type Taken = Arc<Mutex<Vec<(&'static str, String)>>>;
 
 struct Fake {
@@ -181,7 +180,7 @@ fn capture(sources: &[(&'static str, Answers)]) -> Capture {
 }
 
 impl Capture {
-    /// As `set_filter` does with what its compiler makes, which is a process of its own.
+    /// Sets a filter like `set_filter`, but without its compiler, which is another process.
     fn filter(&self, text: &str) -> Result<usize, String> {
         let program = Program::new(vec![Insn::new(RET_K, 1)]).unwrap();
         let filter = Arc::new(Filter { text: text.into(), link_type: 1, program });
@@ -198,7 +197,7 @@ impl Capture {
         answer.map_err(|error| error_text(error.as_ref()))
     }
 
-    /// Changes that the sources accepted since the last look.
+    /// Changes that the sources accepted since the last call.
     fn taken(&self) -> Vec<(&'static str, String)> {
         std::mem::take(&mut self.taken.lock().unwrap())
     }
@@ -242,7 +241,7 @@ fn a_filter_that_one_source_refuses_is_every_sources_old_one() {
     let took = capture.taken();
     let took: Vec<(&str, &str)> = took[3..].iter().map(|(at, text)| (*at, text.as_str())).collect();
     assert_eq!(took, [("a", "ip6"), ("b", "ip6"), ("b", "ip"), ("a", "ip")]);
-    // For a moment they did choose by the other.
+    // For a moment, a and b used the other filter: that change and its reversal are counted.
     assert_eq!(capture.filters(), [(text("ip"), 3), (text("ip"), 3), (text("ip"), 1)]);
 }
 
@@ -258,8 +257,8 @@ fn what_cannot_be_taken_back_is_said_and_shown_where_it_is() {
     ]);
     let shown = json!({ "feeds": 2, "blocked": [], "sources": sources });
     assert_eq!(capture.block(&[], &[]), Ok(shown));
-    // Asked again, it holds everywhere.
-    // (a has it already, and b has two changes.)
+    // Requested again, the change is made at all sources.
+    // (a has it already; b adds one entry and removes one.)
     let healed = json!({ "feeds": 2, "blocked": ["10.0.0.2"], "changed": 2 });
     assert_eq!(capture.block(&["10.0.0.2"], &["10.0.0.1"]), Ok(healed));
 }
@@ -272,7 +271,7 @@ fn a_filter_that_cannot_be_taken_back_is_in_force_where_it_is() {
     assert_eq!(capture.filters(), [(text("ip6"), 1), (None, 0)]);
 }
 
-/// Asks until it is so.
+/// Waits until `is_so` is true.
 fn within_10_s(is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !is_so() {
@@ -285,7 +284,7 @@ fn within_10_s(is_so: impl Fn() -> bool) {
 fn a_source_that_has_ended_stands_in_nobodys_way() {
     let capture = capture(&[("file:a", &[Ends]), ("b", &[])]);
     capture.block(&["10.0.0.1"], &[]).unwrap();
-    // Its thread goes on for a moment.
+    // The thread of the source ends a moment later.
     within_10_s(|| capture.filter("ip").unwrap() == 1);
     let answer = json!({ "feeds": 1, "blocked": ["10.0.0.1", "10.0.0.2"], "changed": 1 });
     assert_eq!(capture.block(&["10.0.0.2"], &[]), Ok(answer));

@@ -1,5 +1,5 @@
-//! Other people's BPF programs on the interface, in raw instructions: a kernel without act_* and cls_*
-//! modules has these all the same.
+//! BPF programs of others on the interface, as raw instructions. The tcx and XDP programs need none of the kernel's
+//! modules act_* and cls_*.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -71,8 +71,8 @@ fn try_link(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Gives every frame that leaves the end a VLAN tag beside its bytes, as a vlan interface does on a
-/// device with transmit acceleration. Runs before programs that were there already.
+/// Gives every frame that leaves the end a VLAN tag in its metadata, as a VLAN interface does on a device that inserts
+/// tags in hardware. Runs before programs that were attached earlier.
 pub struct Tagger(OwnedFd);
 
 impl Tagger {
@@ -92,7 +92,7 @@ impl Tagger {
     }
 }
 
-/// Somebody's XDP program, which passes everything.
+/// An XDP program of somebody else, which passes everything.
 pub struct XdpPass(OwnedFd);
 
 impl XdpPass {
@@ -105,8 +105,8 @@ impl XdpPass {
     }
 }
 
-/// Attaches one without a link, as `ip link set dev IFACE xdp obj` does: it stays until it is taken off. `mode`: a
-/// flag, `XDP_FLAGS_SKB_MODE` for `xdpgeneric`, or 0 for whatever the driver has.
+/// Attaches such a program without a BPF link, as `ip link set dev IFACE xdp obj` does: it stays until it is detached.
+/// `mode`: a flag, such as `XDP_FLAGS_SKB_MODE` for `xdpgeneric`, or 0 for the driver's default.
 pub fn attach_xdp_for_good(end: &End, mode: u32) {
     let code = [insn(MOV_IMM, 0, 0, 0, 2), insn(EXIT, 0, 0, 0, 0)];
     within(end, || {
@@ -119,14 +119,14 @@ pub fn attach_xdp_for_good(end: &End, mode: u32) {
     });
 }
 
-/// Somebody's clsact filter at ingress: counts, then drops or passes.
+/// A clsact filter of somebody else at ingress, which counts frames, and drops or passes all of them.
 pub struct CountingFilter {
     map: OwnedFd,
     _program: OwnedFd,
 }
 
 impl CountingFilter {
-    /// At the priority that the kernel gives, as `tc` does without one: behind Weir's.
+    /// With the priority that the kernel assigns, as for `tc` without a priority: it runs after Weir's filter.
     pub fn attach(end: &End, drop_all: bool) -> CountingFilter {
         CountingFilter::attach_at(end, drop_all, 0)
     }
@@ -171,7 +171,7 @@ impl CountingFilter {
         })
     }
 
-    /// Frames that came to it.
+    /// The number of frames that reached the filter.
     pub fn count(&self) -> u64 {
         let (key, mut value) = (0u32, 0u64);
         // SAFETY: the map's keys have 4 bytes and its values 8, as the two variables have.
@@ -187,7 +187,7 @@ impl CountingFilter {
     }
 }
 
-/// Programs on the end's interface: tcx ingress, tcx egress, XDP.
+/// The numbers of programs on the end's interface: tcx ingress, tcx egress, XDP.
 pub fn attached(end: &End) -> [u32; 3] {
     within(end, || {
         [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS, libbpf_sys::BPF_XDP]
@@ -220,14 +220,14 @@ fn query(ifindex: u32, kind: libbpf_sys::bpf_attach_type) -> u32 {
     }
 }
 
-/// All the places that a TC hook of the end has, taken until dropped.
+/// Programs that occupy all places of a TC hook of the end, until dropped.
 pub struct FullHook(#[allow(dead_code, reason = "held, not read")] Vec<OwnedFd>);
 
 impl FullHook {
     pub fn fill(end: &End, kind: libbpf_sys::bpf_attach_type) -> FullHook {
         let code = [insn(MOV_IMM, 0, 0, 0, -1), insn(EXIT, 0, 0, 0, 0)]; // TCX_NEXT
         within(end, || {
-            // A hook takes a program only once, so each is loaded anew.
+            // A hook accepts each program only once, so every place needs a program of its own.
             let place = || {
                 let program = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, c"test_place", &code);
                 try_link(program.as_fd(), end.ifindex, kind)

@@ -1,4 +1,4 @@
-//! A daemon in the receiver's namespace, and its clients.
+//! A daemon in the receiver's network namespace, and its clients.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,10 +11,10 @@ use weir_lab::Testbed;
 
 use super::{LIMIT, Run, weir};
 
-/// Nobody, who has no right to anything.
+/// The user id of `nobody`, who has no rights.
 pub const NOBODY: u32 = 65_534;
 
-/// A daemon in the receiver's namespace.
+/// A daemon in the receiver's network namespace.
 pub struct Daemon {
     pub dir: TempDir,
     pub run: Option<Run>,
@@ -23,7 +23,8 @@ pub struct Daemon {
 impl Daemon {
     pub fn start(bed: &Testbed, config: &str, flags: &str) -> Daemon {
         let dir = TempDir::new().expect("a folder");
-        // Others may go through to the socket, and to a copy of the program: its own folder may be root's alone.
+        // Other users can reach the socket and a copy of the program: the program's own folder may be open to root
+        // only.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("permissions");
         let program = dir.path().join("weir");
         let own = env!("CARGO_BIN_EXE_weir");
@@ -36,7 +37,7 @@ impl Daemon {
         daemon
     }
 
-    /// One that everybody may read: the source `lan`, of the receiver's interface.
+    /// Starts a daemon that everybody may read, with the source `lan`: the receiver's interface.
     pub fn of_lan(bed: &Testbed, more: &str) -> Daemon {
         let iface = &bed.rx.iface;
         let lan = format!(
@@ -61,7 +62,7 @@ impl Daemon {
         self.run = Some(self.serve(bed, ""));
     }
 
-    /// Kills it.
+    /// Kills the daemon.
     pub fn kill(&mut self) {
         self.run = None;
     }
@@ -77,7 +78,7 @@ impl Daemon {
         command
     }
 
-    /// A capture of a feed of it, which takes frames from now on.
+    /// Starts a capture of one of the daemon's feeds; it takes frames from now on.
     pub fn capture(&self, bed: &Testbed, args: &str) -> Run {
         Run::capture_by(&bed.rx, self.weir(&format!("capture {args} --json")))
     }
@@ -86,12 +87,12 @@ impl Daemon {
         self.run.as_mut().expect("it runs")
     }
 
-    /// A command of this user, who has no capability.
+    /// A command as this user, without supplementary groups and inheritable capabilities.
     pub fn as_user(&self, uid: u32, args: &str) -> Command {
         self.with_rights(uid, "--clear-groups --inh-caps=-all", args)
     }
 
-    /// A command of this user, with such rights, in the words of setpriv(1).
+    /// A command as this user, with these rights, in the syntax of setpriv(1).
     pub fn with_rights(&self, uid: u32, rights: &str, args: &str) -> Command {
         let dir = self.dir.path().display();
         let mut command = Command::new("setpriv");
@@ -102,7 +103,7 @@ impl Daemon {
         command
     }
 
-    /// A client that captures.
+    /// Starts a capture as the user `nobody`.
     pub fn client(&self, bed: &Testbed, args: &str) -> Run {
         Run::capture_by(&bed.rx, self.as_user(NOBODY, &format!("capture {args} --json")))
     }

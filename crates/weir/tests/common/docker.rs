@@ -1,4 +1,4 @@
-//! A Docker daemon of a test's own, with images that are made here: nothing is pulled.
+//! A Docker daemon for one test, with images that are made here: nothing is pulled.
 
 use std::fs;
 use std::path::Path;
@@ -18,13 +18,13 @@ pub struct Docker {
 }
 
 impl Docker {
-    /// Starts one, where the machine has one that starts: containers as test machines may have no control groups.
+    /// Starts a daemon. Skips the test if that fails: a test machine that is a container may have no control groups.
     pub fn start(test: &str) -> Option<Docker> {
         if !require_root(test) || !["dockerd", "docker"].iter().all(|tool| require_tool(test, tool))
         {
             return None;
         }
-        // Short: sockets lie in it, whose paths have 107 bytes.
+        // A short name: the folder contains sockets, whose paths have at most 107 bytes.
         let dir = tempfile::Builder::new().prefix("wd").tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name).display().to_string();
         let log = fs::File::create(dir.path().join("log")).expect("a file");
@@ -54,7 +54,7 @@ impl Docker {
         }
     }
 
-    /// Where it listens, as `DOCKER_HOST` has it.
+    /// The address of the daemon, in the form of `DOCKER_HOST`.
     pub fn host(&self) -> String {
         format!("unix://{}", self.dir.path().join("sock").display())
     }

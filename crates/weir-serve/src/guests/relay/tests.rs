@@ -57,7 +57,7 @@ impl Guest {
 
 /// Behaviour of a relay's source when changes are requested.
 enum Fault {
-    /// It waits until the other end is dropped.
+    /// It waits until the other end of the channel is dropped.
     Hangs(Receiver<()>),
     Panics,
 }
@@ -68,7 +68,7 @@ struct Queue {
     fault: Option<Fault>,
 }
 
-/// A source whose feeds join when the test wants it.
+/// A source whose feeds join when the test requests it.
 struct Fed {
     sleeper: Sleeper,
     queue: Arc<Mutex<Queue>>,
@@ -99,7 +99,7 @@ impl FrameSource for Fed {
     }
 }
 
-/// The test's end of that.
+/// The test's end of [`Fed`].
 struct Feeder {
     queue: Arc<Mutex<Queue>>,
     waker: Waker,
@@ -123,7 +123,7 @@ fn writer(interface: Interface) -> Writer<Mapping> {
 }
 
 impl Feeder {
-    /// A relay of a feed that these write.
+    /// A relay of a feed whose rings these writers write.
     fn relay(guest: &Guest, writers: &[Writer<Mapping>]) -> (Feeder, Relay) {
         let (sleeper, queue) = (Sleeper::new(8).unwrap(), Arc::default());
         let waker = sleeper.waker().unwrap();
@@ -170,7 +170,7 @@ impl Feeder {
     }
 }
 
-/// The ledger of the host's feed that these have written.
+/// The host's ledger of a feed whose rings these writers have written.
 fn host(writers: &[Writer<Mapping>]) -> Ledger {
     let captured = writers.iter().map(|writer| writer.ring().frames_written()).sum();
     let drops = [("kernel".to_owned(), captured / 3)].into();
@@ -182,7 +182,7 @@ fn closes(ledger: &Ledger) -> bool {
     *offered == filtered + blocked + sampled + captured + drops.values().sum::<u64>()
 }
 
-/// Frames that a reader in the guest finds, and whether it finds the end after them.
+/// The number of frames that a reader in the guest finds, and whether it finds the ring closed after them.
 fn read(relay: &Relay) -> (u64, bool) {
     let (mut frames, mut batch) = (0, Batch::new());
     let mut reader = Reader::new(&relay.ring, Start::Oldest).unwrap();
@@ -196,7 +196,7 @@ fn read(relay: &Relay) -> (u64, bool) {
     }
 }
 
-/// A relay whose thread hangs until the second of these is dropped, and its memory.
+/// A relay whose thread hangs until the returned sender is dropped, and the relay's memory.
 pub(crate) fn hanging() -> (Relay, Sender<()>, Arc<GuestMemory>) {
     let (guest, (go_on, hangs)) = (Guest::new(), mpsc::channel());
     let (feeder, relay) = Feeder::relay(&guest, &[writer(interface("a"))]);
@@ -275,7 +275,7 @@ fn a_feed_that_is_left_within_a_block_has_no_frame_in_no_count() {
             queue.fault = Some(Fault::Hangs(hangs));
         });
         within_limit("it hangs", || feeder.queue.lock().unwrap().fault.is_none());
-        // In the same block, and others' only.
+        // These frames are in the same block, but belong only to others that read the ring.
         feeder.push(0, &mut shared[0], 700);
         if !is_told_first {
             feeder.change(|queue| queue.changes.push_back(left()));
@@ -288,7 +288,7 @@ fn a_feed_that_is_left_within_a_block_has_no_frame_in_no_count() {
         relay.finish_by(Instant::now() + LIMIT);
         let outcome = relay.completion.outcome().unwrap();
         assert_eq!((outcome.failure, outcome.missing, outcome.unread), (None, 0, 0));
-        // Frames that it has read before it was told have come, too.
+        // Frames that the relay read before it was told that the feed has left are copied, too.
         let copied = relay.ring.frames_written();
         assert!(copied == 1300 || !is_told_first && copied <= 2000, "{copied}");
         let of_feed = Ledger { offered: copied, captured: copied, ..Ledger::default() };
@@ -379,7 +379,7 @@ fn a_relay_that_hangs_holds_up_nobody_and_writes_nothing_behind_its_end() {
     assert!(closes(&relay.account(|| host(&writers))));
     assert!(begin.elapsed() < LIMIT / 2, "{:?}", begin.elapsed());
     std::thread::scope(|scope| {
-        // Another thread that waits for its end delays no other thread.
+        // A thread that waits for the relay's end delays no other thread.
         scope.spawn(|| relay.finish_by(Instant::now() + Duration::from_millis(300)));
         assert_eq!(relay.account(|| host(&writers)).captured, 100);
         relay.finish_by(Instant::now() + Duration::from_millis(100));
@@ -428,7 +428,7 @@ fn a_place_is_free_once_its_relay_is_gone() {
     }
 }
 
-/// Next step of a test.
+/// A step of the test.
 #[derive(Clone, Debug)]
 enum Doing {
     Push(usize, u64),
@@ -438,7 +438,7 @@ enum Doing {
 
 fn doing() -> impl Strategy<Value = Doing> {
     prop_oneof![
-        // A ring has room for some 40,000.
+        // A ring has room for some 40,000 frames.
         3 => (0usize..2, prop_oneof![1u64..500, 20_000u64..90_000])
             .prop_map(|(ring, frames)| Doing::Push(ring, frames)),
         4 => Just(Doing::Read),

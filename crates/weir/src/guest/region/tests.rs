@@ -19,7 +19,7 @@ fn at(place: Place) -> InRegion {
     InRegion { token: TOKEN.to_string(), region_bytes: REGION_BYTES, place }
 }
 
-/// Descriptors and mappings of the folder's files.
+/// The number of descriptors and mappings of the folder's files in this process.
 fn held(host: &Host) -> usize {
     let folder = host.pci.path().to_str().unwrap().to_owned();
     let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
@@ -73,7 +73,7 @@ fn what_a_hostile_host_names_is_refused_and_costs_nothing() {
         let said = refused(&at(wrong));
         assert!(said.contains("cannot be"), "{said}");
     }
-    // No ring lies there.
+    // There is no ring at this place.
     let said = refused(&at(Place { offset: 8 * MIB, ..place }));
     assert!(said.contains("cannot be read"), "{said}");
     Region::ring(&region, &at(place)).unwrap();

@@ -20,15 +20,15 @@ const STATE_AGAIN_AFTER: [Duration; 1] = [Duration::from_secs(3)];
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The parts of a QEMU that the tests need.
+/// The state of a simulated QEMU, as far as the tests need it.
 #[derive(Default)]
 struct Qemu {
     is_there: bool,
     objects: Vec<String>,
     devices: Vec<String>,
-    /// Objects that were ever plugged in.
+    /// Number of objects that were added, including those that were removed again.
     objects_added: usize,
-    /// Devices that the guest was asked to release.
+    /// Number of requests to the guest to release a device.
     asked: usize,
     /// The guest answers no `device_del`.
     is_deaf: bool,
@@ -40,25 +40,25 @@ struct Qemu {
     connections: usize,
     /// The monitor's socket is there, and cannot be connected to.
     is_out_of_reach: bool,
-    /// Events cannot be had, though commands can.
+    /// Reading events fails, although commands succeed.
     fails_events: bool,
-    /// The machine takes devices in ports only, and has none.
+    /// The machine takes devices only in PCIe ports, and has none.
     has_no_ports: bool,
     /// `object-del` is refused.
     holds_memory: bool,
-    /// `object-del` that were refused.
+    /// Number of refused `object-del` commands.
     refused: usize,
     /// No broker has the port open, though no event has said so.
     is_port_closed: bool,
-    /// Looks for ports.
+    /// Number of searches for free PCI ports.
     port_looks: usize,
     /// This command is not answered in time.
     times_out: Option<&'static str>,
-    /// The next command makes the daemon's thread panic.
+    /// The next command makes the machine's thread panic.
     panics: bool,
 }
 
-/// The same, for a machine's thread and for the test.
+/// A [`Qemu`] that a machine's thread and the test share.
 #[derive(Clone)]
 struct Fake(Arc<(Mutex<Qemu>, Condvar, OwnedFd)>);
 
@@ -73,7 +73,7 @@ impl Fake {
         look(&mut self.0.0.lock().unwrap())
     }
 
-    /// Changes something of which the monitor's connection gets readable.
+    /// Changes the state, and makes the monitor's connection readable.
     fn change(&self, change: impl FnOnce(&mut Qemu)) {
         self.look(change);
         self.0.1.notify_all();
@@ -324,7 +324,7 @@ fn a_feed_waits_for_the_devices_that_are_leaving_and_gets_others() {
     guest.wait_for(GuestState::Leaving);
     let machine = Arc::clone(&guest.machine);
     let opening = thread::spawn(move || machine.claim().map(|claim| claim.memory().token()));
-    // Asked once more than at the beginning.
+    // Each of the two devices was requested once at the beginning, and once again.
     guest.qemu.wait("asking again", |qemu| qemu.asked >= 4);
     guest.qemu.tell("RESUME", json!({}));
     guest.qemu.change(|qemu| qemu.is_deaf = false);
@@ -375,7 +375,7 @@ fn with_qemu_the_session_ends_and_the_next_one_begins_anew() {
     guest.wait_for(GuestState::Ready);
     let next = guest.claim();
     assert_ne!(next.memory().token(), claim.memory().token());
-    // A claim of the previous machine gives nothing back.
+    // Dropping a claim of the previous machine does not release the new machine's memory.
     drop(claim);
     assert_eq!(guest.claim().memory().token(), next.memory().token());
 }
@@ -392,7 +392,7 @@ fn sessions_end_by_what_qemu_tells() {
     guest.wait_for_ended(2);
     guest.qemu.tell("SHUTDOWN", json!({"guest": true}));
     guest.wait_for_ended(3);
-    // Somebody removes a device: the remaining parts of both go, too.
+    // Somebody removes one of the two devices: the rest of both is removed, too.
     let region = guest.qemu.look(|qemu| qemu.devices.remove(0));
     guest.qemu.tell("DEVICE_DELETED", json!({"device": region}));
     guest.wait_for_ended(4);
@@ -411,7 +411,7 @@ fn a_detached_guest_opens_nothing_until_it_is_attached() {
     assert!(guest.qemu.look(|qemu| qemu.devices.is_empty()));
     guest.machine.attach();
     drop(guest.claim());
-    // And so it is with the machine's end.
+    // The end of the machine also ends the detachment.
     assert_eq!(guest.machine.detach(LIMIT, || ()), Ok(()));
     guest.qemu.change(|qemu| qemu.is_there = false);
     guest.wait_for(GuestState::Absent);

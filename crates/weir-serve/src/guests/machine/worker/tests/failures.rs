@@ -4,7 +4,7 @@ use super::*;
 use crate::guests::machine::NOT_SERVED;
 use crate::limits::{CLAIM_WAIT_MAX, DETACH_WAIT_MAX, PLUG_REFUSAL_STAYS, UNPLUG_LOOK_AFTER};
 
-/// Looks so often while this passes, and once more for each end.
+/// Most looks within the time `passed`, one each time that `every` passes, and one more at each end.
 fn looks_within(passed: Duration, every: Duration) -> u128 {
     passed.as_millis() / every.as_millis() + 2
 }
@@ -45,7 +45,7 @@ fn a_machine_that_comes_up_is_told_of_once() {
 fn a_machine_without_room_is_refused_before_there_is_memory_and_is_not_asked_each_time() {
     let qemu = Fake::new();
     qemu.look(|qemu| qemu.has_no_ports = true);
-    // No memory has this size.
+    // Memory of 24 MiB cannot be created, so a refusal that names the ports shows that they were checked first.
     let (guest, start) = (Guest::with_region(qemu.clone(), 24), Instant::now());
     guest.wait_for(GuestState::Ready);
     for _ in 0..20 {
@@ -54,7 +54,7 @@ fn a_machine_without_room_is_refused_before_there_is_memory_and_is_not_asked_eac
     }
     let (looks, passed) = (qemu.look(|qemu| qemu.port_looks), start.elapsed());
     assert!(looks as u128 <= looks_within(passed, PLUG_REFUSAL_STAYS), "{looks} {passed:?}");
-    // A user who repairs it is not refused for long.
+    // Once the user has added ports, the refusal ends soon.
     qemu.look(|qemu| qemu.has_no_ports = false);
     within_limit("it is looked at again", || guest.refusal().contains("power of two"));
 }
@@ -80,13 +80,13 @@ fn what_nobody_waits_for_any_more_is_not_plugged_in() {
     let guest = Guest::new(Fake::new());
     guest.wait_for(GuestState::Ready);
     guest.qemu.look(|qemu| qemu.is_stopped = true);
-    // The machine's thread waits for QEMU, and comes to the claim when its caller has left.
+    // The machine's thread waits for QEMU, and handles the claim only after its caller has given up.
     guest.machine.port_ended();
     let start = Instant::now();
     let refusal = guest.refusal();
     assert!(refusal.contains("not plugged in yet") && start.elapsed() >= CLAIM_WAIT_MAX);
     guest.qemu.change(|qemu| qemu.is_stopped = false);
-    // It is answered after that claim.
+    // Requests are handled in order, so the claim was handled before this one.
     assert_eq!(guest.machine.detach(LIMIT, || ()), Ok(()));
     assert_eq!(guest.qemu.look(|qemu| qemu.objects_added), 0);
 }
@@ -112,7 +112,7 @@ fn a_detachment_whose_refusal_takes_time_closes_no_feed() {
     guest.qemu.look(|qemu| {
         (qemu.is_out_of_reach, qemu.breaks, qemu.is_stopped) = (true, true, true);
     });
-    // The machine's thread waits for QEMU, which then turns out to have gone.
+    // The machine's thread waits for QEMU, which turns out to have ended.
     guest.machine.port_ended();
     let (machine, within) = (Arc::clone(&guest.machine), Duration::from_secs(2));
     let detaching =
@@ -179,10 +179,10 @@ fn nobody_waits_for_a_machine_that_is_looked_after_no_more() {
     guest.qemu.look(|qemu| qemu.is_deaf = true);
     let machine = Arc::clone(&guest.machine);
     let detaching = thread::spawn(move || machine.detach(DETACH_WAIT_MAX, || ()));
-    // Until then a feed may be opened.
+    // Before the detachment begins, a feed may still be opened.
     let is_detached = |refused: String| refused.contains("weir vm attach");
     within_limit("it is detached", || guest.machine.claim().err().is_some_and(is_detached));
-    // As by a reload: it is not told to attach a guest that is not in the file any more.
+    // As by a reload: the refusal must not tell the user to attach a guest that is not in the file any more.
     guest.machine.end(Some(LIMIT));
     assert_eq!(guest.refusal(), NOT_SERVED);
     assert_eq!(guest.machine.detach(LIMIT, || ()), Err(NOT_SERVED.to_owned()));
@@ -216,8 +216,8 @@ fn memory_that_qemu_keeps_is_looked_at_less_and_less_often() {
     let start = Instant::now();
     assert!(guest.machine.detach(Duration::from_millis(10), || ()).is_err());
     guest.qemu.wait("refusals", |qemu| qemu.refused >= 9);
-    // Two of them with the requests to the guest in the first second. The others: 10 + 20 + 40 + 80 + 160 + 320
-    // ms.
+    // Two refusals come with the requests to the guest in the first second. The pauses before the others sum up to 10 +
+    // 20 + 40 + 80 + 160 + 320 ms.
     assert!(start.elapsed() >= UNPLUG_LOOK_AFTER * 63, "{:?}", start.elapsed());
     let told = || guest.log().iter().filter(|line| line.contains("still holds")).count();
     within_limit("it is told", || told() == 1);
