@@ -1,4 +1,4 @@
-//! Several consumers of one run: each gets every frame, has a ledger that closes, and ends alone.
+//! Several consumers of one run: each gets every frame and has its own ledger, and its end does not end the others.
 
 mod common;
 
@@ -13,7 +13,7 @@ use weir_frame::read::FrameReader;
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/trace.pcapng");
 
-/// Frames of a capture file.
+/// The number of frames in a capture file.
 fn frames(path: &Path) -> u64 {
     let bytes = common::slurp(path);
     let mut bytes = &bytes[..];
@@ -25,7 +25,7 @@ fn frames(path: &Path) -> u64 {
     frames
 }
 
-/// The consumers of a report by name, after each one's sum was looked at.
+/// The consumers of a report by name. Checks that the ledger of each accounts for every captured frame.
 #[track_caller]
 fn consumers(json: &Value) -> Vec<(&str, &Value)> {
     closes(json);
@@ -40,12 +40,12 @@ fn consumers(json: &Value) -> Vec<(&str, &Value)> {
     all.iter().map(named).collect()
 }
 
-/// Lines of frames: all but dates, and the report at the end.
+/// The number of printed frames: all lines except dates and the report at the end.
 fn printed(text: &str) -> usize {
     text.lines().filter(|line| !line.starts_with('#')).count() - 1
 }
 
-/// Runs `weir capture`; its JSON, and the lines before it.
+/// Runs `weir capture`; returns its JSON report, and the number of frames that it printed.
 #[track_caller]
 fn capture(args: &str) -> (Value, usize) {
     let output = weir(&format!("capture {args} --json")).output().expect("the binary runs");
@@ -106,7 +106,7 @@ fn a_reader_that_leaves_ends_its_own_consumer_only() {
     assert!(number(count, "delivered") > number(write, "delivered"), "{json}");
 }
 
-/// A pcap file of one frame of raw IP.
+/// Writes a pcap file with one frame of link type raw IP.
 fn raw_ip(path: &Path) {
     let mut bytes = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 101, 1, 0, 20, 20] {
@@ -141,7 +141,7 @@ fn files_are_for_their_owner_only_unless_asked() {
     let dir = folder();
     for (flag, wanted) in [("", 0o600), ("--file-mode 640", 0o640)] {
         let (file, name) = path(&dir, &format!("{wanted:o}.pcapng"));
-        // The umask of the test would hide a wrong 640.
+        // With the umask of the test, a wrong mode could still end up as 640.
         let weir = env!("CARGO_BIN_EXE_weir");
         let line = format!("umask 022; {weir} capture file:{TRACE} --write {name} {flag}");
         let output = Command::new("sh").args(["-c", &line]).output().expect("sh");

@@ -1,4 +1,4 @@
-//! Containers that have nothing but the daemon's socket read its captured frames.
+//! Containers read the frames that a daemon captures. They have the daemon's socket, but no rights and no network.
 
 mod common;
 
@@ -71,7 +71,8 @@ fn docker_containers_without_rights_share_what_the_daemon_captures() {
     }
 }
 
-/// Docker's own seccomp profile refuses io_uring since version 25, so the second profile does what newer ones do.
+/// Docker's default seccomp profile refuses io_uring from version 25 on. The second run has a profile that does the
+/// same, for older versions of Docker.
 #[test]
 fn docker_a_container_without_rights_records_what_the_daemon_captures() {
     let test = "docker_a_container_without_rights_records_what_the_daemon_captures";
@@ -120,7 +121,7 @@ fn docker_a_container_without_rights_records_what_the_daemon_captures() {
     daemon.stop().expect(0);
 }
 
-/// A daemon in a container: in its own process namespace the clients of others have the id 0.
+/// In a PID namespace of its own, as in a container, the daemon sees clients outside of it with the process id 0.
 #[test]
 fn root_clients_that_the_daemon_has_no_process_id_of_are_known_by_their_user() {
     let test = "root_clients_that_the_daemon_has_no_process_id_of_are_known_by_their_user";
@@ -131,7 +132,7 @@ fn root_clients_that_the_daemon_has_no_process_id_of_are_known_by_their_user() {
     let file = "[sources.lan]\nsource = \"wrx0\"\nusers = [0]\n\
         [sources.other]\nsource = \"wrx0\"\nusers = [65534]\n";
     fs::write(at("weir.toml"), file).expect("a file");
-    // `unshare` takes no notice of signals; killed, it takes the daemon with it.
+    // `unshare` ignores signals; when it is killed, the daemon is killed, too.
     let mut line = program("unshare --pid --fork --kill-child");
     line.arg(env!("CARGO_BIN_EXE_weir")).args(["serve", "--config", &at("weir.toml")]);
     line.args(["--socket", &at("weir.sock")]);

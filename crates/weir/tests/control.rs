@@ -1,4 +1,4 @@
-//! How a capture is told to end, and its output then.
+//! How a capture can be ended, and its output when it ends.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn root_a_number_of_frames_is_exact_in_the_file() {
             let (file, name) = path(&dir, "exact.pcapng");
             let args = format!("{hook} --frames {frames} --write {name} --json");
             let capture = Run::capture(&bed.rx, &args);
-            // More keeps coming until it has ended.
+            // The generator sends until the capture has ended.
             let generator =
                 Run::start(&bed.tx, weir(&format!("gen {} --rate 200kpps", bed.tx.iface)));
             let json = capture.end().expect(0).json();
@@ -77,7 +77,7 @@ fn root_a_signal_ends_it_with_a_whole_file_and_the_ledger() {
         assert!(frames.len() > 1000, "{}", ended.text());
         all_read(&file, &frames);
         let received = statistics(&file)[0].received;
-        // The ledger for people says the same.
+        // The report as text contains the same numbers.
         let text = ended.text().replace(' ', "");
         assert!(text.contains(&format!("offered{}\n", received.unwrap())), "{}", ended.text());
         assert!(text.contains(&format!("delivered{}\n", frames.len())), "{}", ended.text());
@@ -114,7 +114,7 @@ fn root_the_json_report_has_its_fields() {
     assert!(source["why"].as_str().is_some_and(|why| !why.is_empty()), "{json}");
     assert_eq!(number(source, "offered"), 100, "{json}");
     assert_eq!(source["error"], Value::Null, "{json}");
-    // And the generator's.
+    // The report of the generator.
     assert_eq!((number(&sent, "sent"), number(&sent, "bytes")), (100, 12_800), "{sent}");
     assert!(sent["duration_s"].is_f64() && sent["mpps"].is_f64() && sent["gbps"].is_f64());
 }
@@ -155,11 +155,11 @@ fn root_printing_makes_a_line_of_every_frame() {
         settle();
         let ended = capture.stop().expect(0);
         let text = ended.text();
-        // A date, if it is midnight.
+        // Leave out the date, which is printed at midnight.
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(lines.len(), sent.len(), "{hook}: {text}");
         for (line, frame) in lines.into_iter().zip(&sent) {
-            // At XDP all frames come in, and records say nothing of it; nor does libpcap.
+            // Records of XDP have no direction, because XDP sees received frames only. libpcap does not report it.
             let silent = ["xdp", "consume", "pcap"].iter().any(|word| hook.contains(word));
             let way = if silent { "-" } else { "In" };
             assert!(line.split(' ').nth(1) == Some(way), "{hook}: {line}");
@@ -188,7 +188,7 @@ fn root_a_reader_that_has_seen_enough_ends_it_quietly() {
         let mut run = Run::start(&bed.rx, shell);
         let log = || std::fs::read_to_string(&log).unwrap_or_default();
         run.wait_for("the capture", |_| log().contains(": bpf"));
-        // Enough that whatever collects them must let them out, and then more.
+        // More frames than the buffers between capture and `head` hold.
         let generator = Run::start(&bed.tx, weir(&format!("gen {} --rate 20kpps", bed.tx.iface)));
         let ended = run.end().expect(0);
         drop(generator);
@@ -205,7 +205,7 @@ fn root_nobody_listening_ends_nothing() {
     let bed = bed();
     let dir = folder();
     let (file, name) = path(&dir, "unheard.pcapng");
-    // Both outputs lead to a reader that leaves at once; a line a second is due on them.
+    // Standard output and standard error are pipes whose reader ends at once. The capture writes to them every second.
     let mut shell = std::process::Command::new("bash");
     shell.arg("-c").arg(format!(
         "nohup {} capture {} --write {name} --duration 2500ms 2>&1 | head -c 5 >&2; \
@@ -241,7 +241,7 @@ fn root_a_hang_up_is_ignored_under_nohup() {
 fn root_a_second_signal_does_not_wait() {
     let Some(_alone) = ready("root_a_second_signal_does_not_wait", &[]) else { return };
     let bed = bed();
-    // Nobody reads this pipe: the tidy end hangs.
+    // Nobody reads this pipe, so the regular end of the capture blocks.
     let mut shell = std::process::Command::new("bash");
     shell.arg("-c").arg(format!(
         "exec 3> >(sleep 30 >/dev/null); exec {} capture {} --write /dev/fd/3",
@@ -255,7 +255,7 @@ fn root_a_second_signal_does_not_wait() {
     }
     settle();
     capture.signal(libc::SIGINT);
-    // Sooner, it would count as the same wish; a second later, the reader is given up anyway.
+    // A second signal within 0.5 s is ignored as a duplicate. After 1 s the capture no longer waits for the reader.
     std::thread::sleep(Duration::from_millis(600));
     capture.signal(libc::SIGINT);
     let ended = capture.end_within(Duration::from_secs(5));

@@ -1,5 +1,5 @@
-//! Dependencies keep the rules of deny.toml, as `cargo deny check licenses bans sources` reads them. This needs no tool
-//! but cargo, so it is part of every test run.
+//! Dependencies comply with deny.toml, as `cargo deny check licenses bans sources` would check. These tests need no
+//! tool except cargo, so they are part of every test run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The licences and sources that deny.toml allows.
+/// The licences, duplicate crates and registries that deny.toml allows.
 struct Rules {
     licenses: BTreeSet<String>,
     skipped: BTreeSet<String>,
@@ -43,7 +43,7 @@ fn rules() -> Rules {
     }
 }
 
-/// All that a build on this machine or a test of it needs. Crates for other systems may not have been fetched.
+/// The packages that builds and tests on this machine need. Crates for other systems may not have been fetched.
 fn metadata() -> Vec<Value> {
     let run = |program: &str, args: &[&str]| {
         let output = Command::new(program).args(args).current_dir(root()).output().expect(program);
@@ -70,7 +70,8 @@ fn packages() -> Vec<Package> {
     metadata().iter().map(package).collect()
 }
 
-/// Whether a licence expression can be met. `OR` binds less than `AND`, and `/` is what `OR` was once.
+/// Whether the allowed licences satisfy a licence expression. `AND` binds more tightly than `OR`; `/` is an old form
+/// of `OR`.
 /// Source: SPDX 2.3, annex D.
 fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
@@ -106,7 +107,7 @@ fn one(words: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
         *words = rest;
         return met;
     }
-    // An exception is a licence of its own here, as for cargo-deny.
+    // A licence with an exception has to be allowed as such, as in cargo-deny.
     if let [with @ "WITH", exception, rest @ ..] = words {
         let name = format!("{first} {with} {exception}");
         *words = rest;
@@ -115,7 +116,7 @@ fn one(words: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
     allowed.contains(first)
 }
 
-/// `NAME@VERSION` of all but the newest of each crate that is there in several versions.
+/// `NAME@VERSION` of crates that are used in several versions, except the newest version of each.
 fn older_duplicates(packages: &[Package]) -> BTreeSet<String> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for package in packages {
@@ -162,7 +163,7 @@ fn no_dependency_is_there_twice_without_a_reason() {
 fn dependencies_come_from_allowed_registries() {
     let registries = rules().registries;
     for package in packages() {
-        // Without a source, it is of this tree.
+        // A package without a source is in this tree.
         let Some(source) = &package.source else {
             assert!(package.name.starts_with("weir"), "{} is in a folder", package.name);
             continue;
@@ -173,7 +174,7 @@ fn dependencies_come_from_allowed_registries() {
     }
 }
 
-/// Each package has to have the text of its licences with it.
+/// Each package has to contain the text of its licences.
 #[test]
 fn crates_have_what_a_registry_shows_and_their_licences() {
     let metadata = metadata();

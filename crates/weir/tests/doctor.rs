@@ -1,4 +1,4 @@
-//! `weir doctor`: its output, its changes, and that it restores the exact former state.
+//! `weir doctor`: its output, its changes, and `--undo`, which restores the previous state exactly.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn features(end: &End) -> String {
     sh(end, &format!("ethtool -k {}", end.iface))
 }
 
-/// Records about the end's network namespace.
+/// The number of `weir doctor`'s records about the end's network namespace.
 fn records(end: &End) -> usize {
     use std::os::unix::fs::MetadataExt;
     let inode = fs::metadata(format!("/run/netns/{}", end.netns)).expect("a namespace").ino();
@@ -74,7 +74,7 @@ fn root_the_report_is_one_object_and_its_plan_runs() {
     let test = "root_the_report_is_one_object_and_its_plan_runs";
     let Some(_alone) = ready(test, &[]) else { return };
     let bed = bed();
-    // Named from outside: the thread that looks goes into the namespace.
+    // The interface is named from another namespace: a thread of `weir doctor` enters the interface's namespace.
     let source = format!("netns:{}/{}", bed.rx.netns, bed.rx.iface);
     let json = doctor(&bed.tx, &format!("{source} --json")).expect(0).json();
     assert_eq!(json["machine"]["tc_programs"]["loaded"], true, "{json}");
@@ -129,7 +129,7 @@ fn root_others_on_the_hooks_are_named_and_so_is_another_capture() {
     let capture = Run::capture(&bed.rx, "--engine bpf --json");
     let json = looks();
     let ours = |one: &&Value| one["name"].as_str().is_some_and(|name| name.starts_with("weir_"));
-    // One for each direction, at tcx or, on older kernels, as filters.
+    // One program for each direction, at tcx or, on older kernels, as a clsact filter.
     assert_eq!(hooked(&json).iter().filter(ours).count(), 2, "{json}");
     capture.stop().expect(0);
 }
@@ -147,7 +147,7 @@ fn root_a_missing_or_sleeping_interface_is_named() {
     sh(&bed.rx, "ip link set wrx0 down");
     let text = doctor(&bed.rx, "wrx0").expect(2).text();
     assert!(text.contains("$ ip link set wrx0 up"), "{text}");
-    // Where nobody named it, it may sleep; but one must be there that does not.
+    // Without a named interface, some may be down, but at least one must be up.
     doctor(&bed.rx, "").expect(2);
     sh(&bed.rx, "ip link add type veth");
     sh(&bed.rx, "ip link set veth0 up");
@@ -164,7 +164,7 @@ fn root_without_rights_there_is_advice_and_no_change() {
     let bed = bed();
     let before = features(&bed.rx);
     let nobody = |args: &str| {
-        // The binary may lie where nobody may look; without capabilities root is nobody enough.
+        // Root without capabilities, because the user nobody may have no access to the binary's folder.
         let line =
             format!("setpriv --bounding-set=-all --inh-caps=-all {}", env!("CARGO_BIN_EXE_weir"));
         Run::start(&bed.rx, common::program(&format!("{line} doctor wrx0 {args}"))).end()

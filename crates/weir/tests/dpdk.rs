@@ -1,4 +1,4 @@
-//! The engine `dpdk` on those of DPDK's drivers that need no hardware. Only built with the feature.
+//! The engine `dpdk` with DPDK's drivers that need no hardware. Only built with the feature `dpdk`.
 
 mod common;
 
@@ -11,12 +11,12 @@ use common::{Ended, Run, bed, closes, folder, generate, number, path, ready, set
 use serde_json::Value;
 use weir_lab::generator::template::number_of;
 
-/// The trace that is in the binary, too.
+/// The trace of `weir demo`, which the binary contains as well.
 fn trace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/trace.pcapng")
 }
 
-/// `weir capture` here, without rights; `timeout` sees to its end.
+/// Runs `weir capture` in the namespace of the test; `timeout` kills it after 60 s.
 fn capture(args: &str) -> std::process::Output {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", "60", env!("CARGO_BIN_EXE_weir"), "capture"]);
@@ -27,7 +27,7 @@ fn capture(args: &str) -> std::process::Output {
 fn json(output: &std::process::Output) -> Value {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    // Nothing else is on standard output: DPDK likes to print there.
+    // Standard output must contain the report only, though DPDK prints messages there by default.
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
@@ -60,7 +60,7 @@ fn a_trace_comes_through_byte_for_byte() {
     let (_, got) = read(&file);
     assert_eq!(bytes_of(&got), bytes_of(&expected));
     for (got, expected) in got.iter().zip(&expected) {
-        // DPDK's driver knows microseconds.
+        // The stamps of DPDK's pcap driver are in microseconds.
         assert_eq!(got.ts_ns, expected.ts_ns / 1000 * 1000);
     }
     all_read(&file, &got);
@@ -106,8 +106,8 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
     }
 }
 
-/// Checks a run of `frames` numbered frames that were sent slowly enough: all of them arrived, in
-/// order.
+/// Checks a run for which `frames` numbered frames were sent, slowly enough that none may be lost: all of them
+/// arrived, in order.
 #[track_caller]
 fn all_arrived(ended: Ended, file: &Path, frames: u64) {
     let json = ended.expect(0).json();
@@ -126,16 +126,16 @@ fn root_af_packet_counts_what_the_generator_sent() {
     let bed = bed();
     let dir = folder();
     let (file, name) = path(&dir, "packet.pcapng");
-    // Room for all frames, however late the poller is.
+    // The socket's buffer holds all frames, even if the polling thread runs late.
     let source = "dpdk:net_af_packet0,iface=wrx0,framecnt=8192";
     sh(&bed.rx, "ip link set wrx0 promisc on");
     let run = Run::capture_by(&bed.rx, weir(&format!("capture {source} --write {name} --json")));
-    // Its drivers keep their rights, and no program that they start gets others.
+    // DPDK's drivers keep their capabilities. Programs that they start must not gain others.
     for task in std::fs::read_dir(format!("/proc/{}/task", run.pid())).unwrap().flatten() {
         let status = std::fs::read_to_string(task.path().join("status")).unwrap();
         assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     }
-    // It was promiscuous before: DPDK must not have switched that off.
+    // The interface was promiscuous before. DPDK must not change that.
     assert!(sh(&bed.rx, "ip link show wrx0").contains("PROMISC"));
     generate(&bed.tx, "--frames 5000 --rate 20kpps");
     settle();
@@ -157,7 +157,7 @@ fn root_af_packet_keeps_every_kind_of_frame() {
     settle();
     let json = run.stop().expect(0).json();
     closes(&json);
-    // The driver itself puts back the tag that the kernel has taken off, always with this EtherType.
+    // The driver itself reinserts the tag that the kernel has removed, always with the EtherType 0x8100.
     for frame in expected.iter_mut().filter(|frame| frame[12..14] == STAG.to_be_bytes()) {
         frame[12..14].copy_from_slice(&CTAG.to_be_bytes());
     }

@@ -1,4 +1,4 @@
-//! A build without the engine `dpdk` knows the name, and where to get it.
+//! A build without the engine `dpdk` says how to get a build that has it.
 #![cfg(not(feature = "dpdk"))]
 
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! The examples of the help and the man pages are run as they are printed. Times and counts are made shorter, and those
-//! that go on are ended by Ctrl-C.
+//! Runs the examples of the help and the man pages as they are printed. Times and counts are reduced, and commands that
+//! do not end by themselves are ended by Ctrl-C.
 
 mod common;
 
@@ -20,23 +20,23 @@ use common::libpcap::library;
 use common::manual::{all_verbs, examples, help};
 use common::{Run, ready, sh, weir};
 
-/// A line, and how it is run.
+/// The command line of an example, and how it is run.
 #[derive(Clone, Copy)]
 struct Case {
     line: &'static str,
-    /// The words that are replaced in it, and their replacements.
+    /// Words of the line that are replaced, and their replacements.
     changes: &'static [(&'static str, &'static str)],
-    /// Ctrl-C is pressed once this is on standard error or, if empty, a moment after the start.
+    /// Text on standard error after which Ctrl-C is sent; if empty, it is sent a moment after the start.
     stopped_at: Option<&'static str>,
     status: i32,
 }
 
-/// A line that ends by itself, with exit status 0.
+/// A command that ends by itself, with exit status 0.
 const fn run(line: &'static str) -> Case {
     Case { line, changes: &[], stopped_at: None, status: 0 }
 }
 
-/// A line that goes on until Ctrl-C.
+/// A command that runs until Ctrl-C.
 const fn stop(line: &'static str, stopped_at: &'static str) -> Case {
     Case { stopped_at: Some(stopped_at), ..run(line) }
 }
@@ -60,14 +60,14 @@ impl Case {
         let paths = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}/bin:{}:{paths}:/usr/sbin", dir.path().display(), own.display());
         let mut shell = Command::new("bash");
-        // A group of its own, as each line of a terminal has it, gets Ctrl-C.
+        // Ctrl-C is sent to the line's own process group, as a terminal does.
         shell.args(["-o", "pipefail", "-c", &line]).process_group(0).current_dir(dir.path());
         shell.env("PATH", path).env("WEIR_SOCKET", "daemon.sock");
         shell
     }
 }
 
-/// Examples that need no rights, in this order.
+/// Examples that need no rights. They run in this order.
 const HERE: &[Case] = &[
     run("weir capture file:out.pcapng --print"),
     run("weir flows file:out.pcapng --plain"),
@@ -85,14 +85,14 @@ const HERE: &[Case] = &[
     run("weir vm prepare web1 --vsock"),
 ];
 
-/// The steps that are taken while others run.
+/// Examples that run while other commands run in the background.
 struct Scene {
-    /// Lines that go on, each started once the one before it is ready, and stopped at the end.
+    /// Commands in the background. Each is started once the one before it is ready, and stopped at the end.
     meanwhile: &'static [Case],
     lines: &'static [Case],
 }
 
-/// The message of a capture of this link when it takes frames.
+/// The message of a capture of this link once it captures.
 const CAPTURES: &str = "weir: eth0: ";
 
 /// Examples for root, on a machine with a link of the name eth0.
@@ -157,7 +157,7 @@ const ON_A_LINK: &[Scene] = &[
     },
 ];
 
-/// The feed that the examples of `weir block` change. No example.
+/// Opens the feed that the examples of `weir block` change. It is not an example itself.
 const READER: &str = "weir run --feed ids -- tcpdump -ni host:eth0";
 
 /// Examples that are not run here, and why.
@@ -182,7 +182,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("weir lab soak --duration 30s", "takes half a minute even with 0.1s: make soak"),
 ];
 
-/// Commands of which no example can run here.
+/// Commands none of whose examples can run here.
 const COMMANDS_NOT_RUN: [&str; 4] = ["guest", "vm detach", "vm attach", "lab soak"];
 
 fn cases() -> impl Iterator<Item = &'static Case> {
@@ -231,7 +231,7 @@ fn files() -> TempDir {
     );
     fs::write(dir.path().join("weir.toml"), config).expect("a file");
     fs::write(dir.path().join("eve.json"), "").expect("a file");
-    // There is no screen for Wireshark. Ctrl-C does not end it.
+    // A replacement for Wireshark, which needs a display. Ctrl-C does not end it.
     let bin = dir.path().join("bin");
     fs::create_dir(&bin).expect("a folder");
     fs::write(bin.join("wireshark"), "#!/bin/sh\ntrap '' INT\nexec cat >/dev/null\n")
@@ -240,7 +240,7 @@ fn files() -> TempDir {
     dir
 }
 
-/// Starts a line, and waits until it is ready if it goes on.
+/// Starts a command. If it runs until Ctrl-C, waits until it is ready.
 fn start(end: Option<&End>, dir: &TempDir, case: &Case) -> Run {
     let command = case.command(dir);
     let mut run = match end {
@@ -253,27 +253,28 @@ fn start(end: Option<&End>, dir: &TempDir, case: &Case) -> Run {
     run
 }
 
-/// Ends a line, by Ctrl-C if it goes on.
+/// Waits for the end of a command, after Ctrl-C if it does not end by itself.
 fn end(run: Run, case: &Case) {
     if case.stopped_at.is_some() {
         // SAFETY: takes no pointers. The group is that of a child that nothing has waited for yet.
         unsafe { libc::kill(-run.pid().cast_signed(), libc::SIGINT) };
     }
     let ended = run.end().expect(case.status);
-    // Into a file nothing is said, nor where nothing is to be mended. The trace has no frame of tshark's host.
+    // No output is expected from `extract` into a file, from `index` if all indexes are valid, and from tshark, since
+    // the trace has no frame of the filter's host.
     let is_silent = ["-w out", "| tshark", "weir index"].iter().any(|it| case.line.contains(it));
     let says = case.stopped_at.is_some() || is_silent || !ended.stdout.is_empty();
     assert!(says, "{} says nothing", case.line);
     assert!(!ended.stderr.contains("panicked"), "{}: {}", case.line, ended.stderr);
 }
 
-/// Runs the lines one after the other.
+/// Runs the commands one after the other.
 fn perform(from: Option<&End>, dir: &TempDir, cases: &[Case]) {
     for case in cases {
         let begin = Instant::now();
         let run = start(from, dir, case);
         if case.stopped_at.is_some() {
-            // One that says nothing at its start gets more time to be ready for Ctrl-C.
+            // A command that prints nothing when it is ready gets more time before Ctrl-C.
             let says = !case.stopped_at.unwrap_or_default().is_empty();
             sleep(Duration::from_millis(if says { 200 } else { 2000 }));
         }
@@ -298,10 +299,10 @@ fn root_examples_run_on_a_machine_with_a_link_of_that_name() {
     let eth0 = End { iface: "eth0".to_owned(), ..bed.rx.clone() };
     let old = &bed.rx.iface;
     sh(&bed.rx, &format!("ip link set {old} down && ip link set {old} name eth0"));
-    // A collector's address, and addresses to listen at.
+    // The address of a collector, and loopback addresses to listen at.
     sh(&eth0, "ip link set eth0 up && ip link set lo up && ip address add 10.0.0.9/32 dev lo");
     eth0.wait_for_carrier().expect("a link");
-    // So that it takes what the generator sends out of eth0.
+    // With GRO on, the peer accepts the frames that the generator sends out of eth0.
     sh(&bed.tx, &format!("ethtool -K {} gro on", bed.tx.iface));
     library();
     let dir = files();
@@ -310,7 +311,7 @@ fn root_examples_run_on_a_machine_with_a_link_of_that_name() {
         let meanwhile: Vec<_> =
             scene.meanwhile.iter().map(|case| (start(Some(&eth0), &dir, case), case)).collect();
         perform(Some(&eth0), &dir, scene.lines);
-        // A daemon outlives its clients.
+        // In reverse order, so that the daemon ends after its clients.
         for (run, case) in meanwhile.into_iter().rev() {
             end(run, case);
         }

@@ -18,20 +18,20 @@ use common::frames::{Sender, ipv4};
 use common::tools::{Got, bytes_of, in_time_order, read, statistics, tool};
 use common::{LIMIT, Run, bed, generate, number, program, ready, settle, weir};
 
-/// Nobody, who has no right to anything.
+/// The user nobody, who has no rights.
 const NOBODY: u32 = 65_534;
 
-/// A daemon in the receiver's namespace, and a configuration of Wireshark with the program that the package installs.
+/// A daemon in the receiver's namespace, and a Wireshark configuration with the extcap program of our package.
 struct Wireshark {
     dir: TempDir,
     daemon: Option<Run>,
 }
 
 impl Wireshark {
-    /// Without a daemon.
+    /// The configuration without a daemon.
     fn folders() -> Wireshark {
         let dir = TempDir::new().expect("a folder");
-        // Others may come in: the user of Wireshark has no rights.
+        // Wireshark runs as another user, who needs access to this folder.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("permissions");
         for folder in ["bin", "config", "config/extcap", "out"] {
             fs::create_dir(dir.path().join(folder)).expect("a folder");
@@ -77,7 +77,7 @@ impl Wireshark {
         self.file(name).to_str().expect("a plain path").to_owned()
     }
 
-    /// A command with this configuration: of tshark, dumpcap or `weir`.
+    /// Runs tshark, dumpcap or `weir` with this configuration.
     fn command(&self, line: &str) -> Command {
         let mut command = program(line);
         let path = std::env::var("PATH").expect("a path");
@@ -87,7 +87,7 @@ impl Wireshark {
         command
     }
 
-    /// The same, of a user without rights, who is in the group that may run dumpcap.
+    /// The same as a user without rights, who is in the group that may run dumpcap.
     fn as_nobody(&self, line: &str) -> Command {
         let dumpcap = tool("sh", &["-c", "command -v dumpcap"]);
         let group = fs::metadata(dumpcap.trim()).expect("dumpcap").gid();
@@ -98,7 +98,7 @@ impl Wireshark {
         command
     }
 
-    /// `weir capture` of the same source, to compare with.
+    /// `weir capture` of the same source, for comparison.
     fn capture(&self, bed: &Testbed, args: &str) -> Run {
         let line = format!("weir capture host:lan --socket {} --json {args}", self.text("s"));
         Run::capture_by(&bed.rx, self.command(&line))
@@ -109,7 +109,7 @@ impl Wireshark {
         Run::start(&bed.rx, self.command(&line)).end().expect(0).json()
     }
 
-    /// Once as many clients read.
+    /// Waits until the daemon has this many clients.
     #[track_caller]
     fn wait_for_clients(&self, bed: &Testbed, count: usize) {
         self.wait_for(bed, |status| status["clients"].as_array().map(Vec::len) == Some(count));
@@ -127,7 +127,7 @@ impl Wireshark {
         }
     }
 
-    /// A fifo, as Wireshark makes one for the frames.
+    /// A fifo for the frames, such as Wireshark creates.
     fn fifo(&self) -> String {
         let path = self.text("fifo");
         assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
@@ -141,7 +141,7 @@ fn to_port_53(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The same frames with the same stamps.
+/// Passes if both have the same frames with the same stamps, in time order.
 #[track_caller]
 fn same(found: &[Got], expected: &[Got]) {
     assert_eq!(found.len(), expected.len());
@@ -168,7 +168,7 @@ fn root_tshark_lists_what_the_daemon_offers() {
     let types = Run::start(&bed.rx, wireshark.command("tshark -L -i host:lan")).end().expect(0);
     assert!(types.text().contains("EN10MB (Ethernet)"), "{types:?}");
 
-    // No daemon: no sources of one, and nobody is bothered.
+    // Without a daemon its sources are missing from the list, and no error is shown.
     wireshark.end_daemon();
     let without = list(&wireshark);
     assert!(!without.text().contains("host:lan"), "{without:?}");
@@ -191,7 +191,7 @@ fn root_tshark_without_rights_captures_live_what_weir_captures() {
     let line = format!("tshark -i host:lan -w {by_tshark} -P -l -T fields -e frame.number");
     let mut tshark = Run::start(&bed.rx, wireshark.as_nobody(&line));
     wireshark.wait_for_clients(&bed, 2);
-    // A single frame is there at once, not when a buffer is full.
+    // A single frame is passed on at once, not only when a buffer is full.
     let sender = Sender::new(&bed.tx);
     sender.send(&ipv4(100));
     tshark.wait_for("the only frame", |run| lines(run) == 1);
@@ -241,7 +241,7 @@ fn root_a_wrong_filter_is_explained() {
     tshark.args(["-f", "udp prt 53"]);
     let ended = Run::start(&bed.rx, tshark).end().expect(1);
     assert!(ended.stderr.contains(why), "{}", ended.stderr);
-    // As the field for a filter in Wireshark's window asks while one types.
+    // Wireshark runs this command while the user types a capture filter.
     let ask = |filter| {
         let mut ask =
             wireshark.command("weir extcap --extcap-interface host:lan --extcap-capture-filter");
@@ -293,7 +293,7 @@ fn root_options_of_the_dialog_reach_the_daemon() {
         match options {
             _ if is_whole => assert_eq!(found, all, "{options}"),
             "--direction out" => assert_eq!(found, 0, "{options}"),
-            // The first of each ten of each ring, of which there is one a CPU.
+            // Each CPU's ring keeps the first of every ten of its frames.
             "--sample-frames 10" => {
                 assert!((all / 10..all / 5).contains(&found), "{found} of {all}")
             }
@@ -314,14 +314,14 @@ fn root_a_capture_ends_with_the_reader_of_the_fifo_and_says_what_was_lost() {
     let fifo = wireshark.fifo();
     let line = format!("weir extcap --capture --fifo {fifo} --extcap-interface host:lan");
 
-    // Nothing comes, and the reader goes.
+    // The reader ends while no frames are captured.
     let extcap = Run::start(&bed.rx, wireshark.command(&line));
     let reader = File::open(&fifo).expect("it opens once somebody writes");
     wireshark.wait_for_clients(&bed, 1);
     drop(reader);
     extcap.end().expect(0);
 
-    // It reads on only when the rings have gone round.
+    // The reader reads only after the rings were overwritten.
     let mut extcap = Run::start(&bed.rx, wireshark.command(&line));
     let mut reader = File::open(&fifo).expect("it opens once somebody writes");
     wireshark.wait_for_clients(&bed, 1);
@@ -372,11 +372,11 @@ fn root_a_capture_outlives_the_daemon_but_does_not_begin_without_it() {
     let run = |line: &str| Run::start(&bed.rx, wireshark.command(line));
     let (capture, reader) = (run(&extcap), run(&dumpcap));
     capture.end().refused(&["daemon", &wireshark.text("s")]);
-    // It does not wait for a writer that never comes.
+    // dumpcap does not wait for a writer that will never open the fifo.
     assert_ne!(reader.end().code, Some(0));
 }
 
-/// A configuration of Wireshark without a daemon, a recording, and the frames in it.
+/// A Wireshark configuration without a daemon, with a recording in `rec`; also returns the recorded frames.
 fn stored() -> (Wireshark, Vec<Got>) {
     let wireshark = Wireshark::folders();
     let whole = wireshark.text("whole.pcapng");
@@ -408,7 +408,7 @@ fn tshark_reads_stored_traffic_and_ends_with_it() {
         tshark.output().expect("tshark")
     };
     let kept = || read(out.as_ref()).1;
-    // Everything, byte for byte; it ends by itself.
+    // Everything is returned byte for byte, and tshark ends by itself.
     let ended = run(&[("dirs", &rec), ("from", "all")], "");
     assert!(ended.status.success(), "{ended:?}");
     same(&kept(), &all);
@@ -423,7 +423,7 @@ fn tshark_reads_stored_traffic_and_ends_with_it() {
         .collect();
     assert!((1..1000).contains(&expected.len()), "{}", expected.len());
     same(&kept(), &expected);
-    // Errors are reported where Wireshark shows them.
+    // tshark prints the reasons of failures, as Wireshark shows them.
     for (options, filter, why) in [
         (&[("dirs", "/no/such/directory")][..], "", "/no/such/directory"),
         (&[("dirs", rec.as_str()), ("from", "yesterday")], "", "write it like"),

@@ -1,4 +1,4 @@
-//! `weir extract`, compared with independent tools.
+//! `weir extract`, checked with other tools.
 
 mod common;
 
@@ -13,7 +13,7 @@ use weir_lab::testbed::require_tool;
 
 use common::{LIMIT, Run, bed, folder, generate, number, ready, settle, weir};
 
-/// Times and bytes of the frames of a file.
+/// Times and bytes of a file's frames.
 fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
     let mut reader = FrameReader::open(fs::File::open(file).expect("a file")).expect("a capture");
     let mut frames = Vec::new();
@@ -29,7 +29,7 @@ fn ran(line: &str) -> Output {
     output
 }
 
-/// A file of frames in order of time, and the same recorded.
+/// Writes the frames of a source to a file and records the same frames in `rec`; returns them.
 fn recorded(dir: &Path, source: &str) -> Vec<(u64, Vec<u8>)> {
     let whole = dir.join("whole.pcapng");
     ran(&format!("capture {source} --write {}", whole.display()));
@@ -59,7 +59,7 @@ fn all_of_it_and_parts_come_back_to_the_byte() {
     assert!(frames == all, "{json}");
     assert!(number(&json, "files") >= 5, "{json}");
     assert_eq!((number(&json, "frames"), number(&json, "frames_late")), (60_000, 0));
-    // A time to the nanosecond, as others print it.
+    // Times as seconds since the epoch with nanoseconds, as tshark prints them.
     let epoch = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
     let (from, to) = (all[20_000].0, all[20_500].0);
     let (frames, json) = extract(dir.path(), &format!("--from {} --to {}", epoch(from), epoch(to)));
@@ -69,14 +69,15 @@ fn all_of_it_and_parts_come_back_to_the_byte() {
     assert!(number(&json, "skipped_by_time_bytes") > number(&json, "read_bytes"), "{json}");
     let (frames, _) = extract(dir.path(), "--frames 1234 --threads 1");
     assert!(frames == all[..1234]);
-    // One word, as arguments are parted at blanks here.
+    // The filter is a single word, because `weir` splits the command line at spaces.
     let (frames, json) = extract(dir.path(), "--filter ip[12:4]=0xcb00714d");
     assert_eq!((frames.len(), number(&json, "read_bytes") < 1 << 20), (0, true), "{json}");
     let (frames, json) = extract(dir.path(), "--filter udp");
     assert!(frames == all, "{json}");
 }
 
-/// Holds a file against what capinfos, tshark, tcpdump and mergecap say of it, those of them that are here.
+/// Passes if capinfos, tshark, tcpdump and mergecap find these frames in a file. Tools that are not installed are
+/// skipped.
 fn agreed_on(file: &Path, frames: &[(u64, Vec<u8>)]) {
     let path = file.to_str().expect("a name");
     let said = |line: &str| {
@@ -144,7 +145,7 @@ fn formats_are_read_by_others() {
         panic!("one ring, so one file")
     };
     agreed_on(file, &all);
-    // Into a pipe, and from there to a reader that reads little of it.
+    // Into a pipe whose reader reads one frame only.
     let mut first = weir(&format!("extract {}", rec.display()));
     let mut child = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
     let mut reader = FrameReader::open(child.stdout.take().expect("a pipe")).expect("a capture");
@@ -196,7 +197,7 @@ fn times_of_a_record_limit_what_is_read_of_its_flow() {
     spread(&trace, &all);
     fs::remove_dir_all(dir.path().join("rec")).expect("it was there");
     ran(&format!("capture file:{} --write {}/rec/", trace.display(), dir.path().display()));
-    // Each flow lasts the whole 30 s, in records of 5 s.
+    // Each flow lasts for all of the 30 s, and is reported in records of 5 s.
     let flows = ran(&format!("flows file:{} --active-timeout 5s --json", trace.display()));
     let text = String::from_utf8_lossy(&flows.stdout).into_owned();
     let records: Vec<_> = text.lines().filter(|line| line.contains("community_id")).collect();
@@ -213,7 +214,7 @@ fn times_of_a_record_limit_what_is_read_of_its_flow() {
     assert_eq!((by_id.len(), number(&json, "skipped_by_time_bytes")), (150, 0), "{json}");
     let begin = by_id.iter().position(|frame| *frame == by_record[0]).expect("one of the flow");
     assert!(by_record == by_id[begin..begin + by_record.len()], "{json}");
-    // The record's 5 s, and a second on either side.
+    // The record's 5 s, and one more second before and after.
     let seconds = by_record.last().expect("frames").0 - by_record[0].0;
     assert!((4_000_000_000..=7_000_000_000).contains(&seconds), "{seconds} {record}");
 }
@@ -235,7 +236,7 @@ fn files_that_are_read_are_locked_against_deletion() {
     assert_eq!(locked(), 0);
     let mut command = weir(&format!("extract {}", rec.display()));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weir");
-    // It has begun, and then waits for its reader.
+    // The extraction has begun, and now waits for its reader.
     let mut reader = FrameReader::open(child.stdout.take().expect("a pipe")).expect("a capture");
     assert!(reader.next().expect("a frame").is_some());
     assert!(locked() > 0);
@@ -282,12 +283,12 @@ fn root_frames_are_extracted_while_more_are_recorded_and_after_a_kill() {
     generate(&bed.tx, "--frames 30000 --size 500 --rate 100kpps");
     settle();
     let begun = Instant::now();
-    // The file on the disk gets all of them, in a second or two.
+    // All frames reach the file on the disk within a second or two.
     let mut seen = Vec::new();
     while begun.elapsed() < LIMIT && seen.len() < 30_000 {
         std::thread::sleep(Duration::from_millis(200));
         seen = extract(dir.path(), "").0;
-        // Space that is reserved behind the end of a growing file is no damage.
+        // Space that is reserved after the end of a growing file must not be reported as damage.
         let out = dir.path().join("again");
         let again = ran(&format!("extract {} --write {}", rec.display(), out.display()));
         let said = String::from_utf8_lossy(&again.stderr);
@@ -332,7 +333,7 @@ fn indexes_made_anew_rule_out_what_those_of_the_recorder_did() {
     assert_eq!(output.status.code(), Some(0), "{json}");
     assert_eq!((number(&json, "frames"), number(&json, "indexes")), (60_000, indexes.len() as u64));
     assert_eq!(counts(), before);
-    // A second run finds nothing to do, and a file that is not a recording is refused.
+    // Now the check finds nothing to do. A directory that does not exist is refused.
     assert_eq!(index("--check").status.code(), Some(0));
     assert_eq!(weir("index /nonexistent").output().expect("weir").status.code(), Some(2));
 }

@@ -1,4 +1,4 @@
-//! Faults from outside are reported plainly, with a remedy, and without losing earlier data.
+//! Faults from outside are reported with a remedy, and earlier data is not lost.
 
 mod common;
 
@@ -84,7 +84,7 @@ fn root_every_source_that_fails_is_named() {
     let dir = folder();
     let names = ["one.pcap", "two.pcap"].map(|file| {
         let (file, name) = path(&dir, file);
-        // A header of a classic file, and the beginning of a frame's.
+        // The header of a classic pcap file, and the first 4 bytes of a frame's header.
         let header = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1, 0].map(u32::to_le_bytes);
         fs::write(file, header.concat()).unwrap();
         name
@@ -99,7 +99,7 @@ fn root_every_source_that_fails_is_named() {
             .any(|line| line.contains(name) && line.contains("cut off"));
         assert!(said, "{name}: {}", ended.stderr);
     }
-    // And beside them the output, if that fails, too.
+    // If the output fails as well, it is named in addition.
     let ended = capture(&bed, &format!("file:{one} gen: --no-wait --write /dev/full")).expect(2);
     for words in [&one[..], "No space left"] {
         assert!(ended.stderr.contains(words), "no '{words}': {}", ended.stderr);
@@ -131,7 +131,7 @@ fn root_missing_rights_say_which_and_how_to_get_them() {
     let test = "root_missing_rights_say_which_and_how_to_get_them";
     let Some(_alone) = ready(test, &["setpriv"]) else { return };
     let bed = bed();
-    // Where nobody can run it.
+    // A copy that the user nobody can run.
     let dir = folder();
     let (binary, name) = path(&dir, "weir");
     fs::copy(env!("CARGO_BIN_EXE_weir"), &binary).unwrap();
@@ -149,7 +149,7 @@ fn root_missing_rights_say_which_and_how_to_get_them() {
     lacks_rights(Run::start(&bed.tx, program(&line)).end(), &["CAP_SYS_ADMIN"]);
 }
 
-/// It says which rights it lacks, and in its last line what does without.
+/// Passes if the message says which rights are missing, and its last line names a source that needs none.
 #[track_caller]
 fn lacks_rights(ended: Ended, words: &[&str]) -> Ended {
     let ended = ended.refused(&["file:TRACE.pcapng"]);
@@ -169,13 +169,13 @@ fn root_somebody_elses_xdp_program_is_named_and_left_alone() {
         capture(&bed, &format!("wrx0 {hook}")).refused(&[
             "wrx0 already has an XDP program",
             "test_xdp_pass",
-            // The test itself.
+            // The owner of the program is the test itself.
             &format!("process {} (", std::process::id()),
             "by BPF link ",
             "--hook tc",
         ]);
     }
-    // The way out that it names works.
+    // The remedy in the message works.
     let run = Run::capture(&bed.rx, "--hook tc --json");
     assert_eq!(number(&generate(&bed.tx, "--frames 1000 --rate 100kpps"), "sent"), 1000);
     settle();
@@ -190,7 +190,7 @@ fn root_somebody_elses_xdp_program_is_named_and_left_alone() {
     settle();
     assert_eq!(number(&ours.stop().expect(0).json(), "delivered"), 1000);
 
-    // No link holds this program: the advice is a command, and it works from outside.
+    // This program is not attached by a BPF link: the remedy is a command, which works from another namespace.
     let source = format!("netns:{}/wrx0", bed.rx.netns);
     for (mode, word) in [(0, "xdp"), (libbpf_sys::XDP_FLAGS_SKB_MODE, "xdpgeneric")] {
         attach_xdp_for_good(&bed.rx, mode);
@@ -212,7 +212,7 @@ fn root_a_driver_that_refuses_xdp_is_worked_around() {
     let test = "root_a_driver_that_refuses_xdp_is_worked_around";
     let Some(_alone) = ready(test, &["ethtool"]) else { return };
     let bed = bed();
-    // veth wants a receive queue for every queue that its peer sends on.
+    // For XDP, veth needs a receive queue for every transmit queue of its peer.
     sh(&bed.rx, "ip link add odd0 numrxqueues 1 type veth peer name odd1 numtxqueues 2");
     sh(&bed.rx, "ip link set odd0 up; ip link set odd1 up; ethtool -L odd1 tx 2");
     for hook in ["--hook xdp", "--consume"] {
@@ -222,7 +222,7 @@ fn root_a_driver_that_refuses_xdp_is_worked_around() {
             "--hook tc",
         ]);
     }
-    // The way out that it names works.
+    // The remedy in the message works.
     Run::start(&bed.rx, weir("capture odd0 --hook tc --duration 100ms")).end().expect(0);
 }
 
@@ -243,7 +243,7 @@ fn root_a_full_hook_leaves_the_capture_to_the_other_engine() {
         let json = run.stop().expect(0).json();
         closes(&json);
         assert_eq!(number(&json, "delivered"), 1000, "{json}");
-        // A user who asked for it gets an error instead, with a remedy.
+        // With `--engine bpf` or `--hook tc` given explicitly, there is an error with a remedy instead.
         for asked in ["--engine bpf", "--hook tc"] {
             capture(&bed, &format!("wrx0 {asked}"))
                 .refused(&["of wrx0 takes no program", "--engine af_packet"]);
@@ -293,17 +293,17 @@ fn root_impossible_options_say_what_is_possible() {
         let ended = capture(&bed, &format!("wrx0 {args}")).refused(words);
         assert!(ended.stdout.is_empty(), "{args}: {}", ended.text());
     }
-    // More than any machine has. The kernel would give the rings until nothing is left for others.
+    // More memory than any machine has. The kernel would allocate rings until no memory is left for other programs.
     for size in ["1000000GiB", "16000000000GiB"] {
         capture(&bed, &format!("wrx0 --ring-size {size}")).refused(&["--ring-size", "free here"]);
     }
 }
 
-/// A memory cgroup with a limit, below the test's own; taken away when dropped.
+/// A memory cgroup with a limit, a child of the test's own cgroup; removed when dropped.
 struct SmallGroup(PathBuf);
 
 impl SmallGroup {
-    /// `None` where the first version's memory controller is not at its usual place.
+    /// `None` if the memory controller of cgroups version 1 is not mounted at its usual place.
     fn make(bytes: u64) -> Option<SmallGroup> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let below = own.lines().find_map(|line| line.split_once(":memory:/"))?.1;
@@ -338,7 +338,7 @@ fn root_the_limit_of_a_cgroup_is_heeded() {
         Run::start(&bed.rx, shell).end()
     };
     capture_in("--ring-size 128MiB").refused(&["--ring-size", "memory.limit_in_bytes"]);
-    // Rings alone would fit; together with the memory of a packet socket they do not.
+    // The rings alone would fit, but not together with the memory of a packet socket.
     capture_in("--ring-size 80MiB --engine af_packet --duration 100ms")
         .refused(&["113 MiB", "memory.limit_in_bytes"]);
     capture_in("--ring-size 32MiB --engine bpf --duration 100ms").expect(0);
@@ -358,7 +358,7 @@ fn root_odd_ring_sizes_work() {
     }
 }
 
-/// A small file system of its own, taken down when dropped.
+/// A small tmpfs, unmounted when dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -391,7 +391,7 @@ fn root_a_full_disk_keeps_every_frame_that_fitted() {
     let json = ended.json();
     closes(&json);
     let (_, frames) = read(&file);
-    // tshark's copy would not fit beside it.
+    // Copied to another file system, since this one has no room for tshark's output.
     let aside = folder();
     let (copy, _) = path(&aside, "full.pcapng");
     fs::copy(&file, &copy).unwrap();
@@ -399,7 +399,7 @@ fn root_a_full_disk_keeps_every_frame_that_fitted() {
     assert!(frames.len() > 1000, "{} frames in 3 MiB", frames.len());
     assert_eq!(frames.len() as u64, number(&json, "delivered"), "{json}");
     assert!(number(&json["drops"], "store") > 0, "{json}");
-    // The rates are those of the frames in the file, too.
+    // The reported rates count exactly the frames in the file.
     let value = |name: &str| json[name].as_f64().expect(name);
     let bits = frames.iter().map(|frame| f64::from(frame.wire_len) * 8.0).sum::<f64>();
     assert!((value("gbps") * value("duration_s") * 1e9 / bits - 1.0).abs() < 1e-6, "{json}");
@@ -426,7 +426,7 @@ fn root_a_disk_that_is_full_in_the_middle_keeps_what_the_files_before_have() {
     assert!(number(&json["drops"], "store") > 0, "{json}");
 }
 
-/// A file system that believes in more room than the disk below it has, as thin volumes do.
+/// A file system that is larger than the free space of the disk below it, as on a thin volume.
 struct ThinDisk {
     mounted: tempfile::TempDir,
     _below: SmallDisk,
@@ -460,13 +460,13 @@ fn root_a_disk_that_cannot_keep_what_it_took_is_an_error() {
         return skip(test, "no ext4 on a loop device here");
     };
     let (_, name) = path(&disk.mounted, "thin.pcapng");
-    // It ends by itself well before the kernel writes back of its own accord.
+    // The run ends well before the kernel writes the data back.
     let source = "gen:size=1518 --frames 10k --json";
     let ended = Run::start(&bed().rx, weir(&format!("capture {source} --write {name}"))).end();
     let json =
         ended.refused(&["thin.pcapng", "could not keep", "10000 frames", "free space"]).json();
     closes(&json);
-    // The same of files that follow each other.
+    // The same with files that follow each other (`-C`).
     drop(disk);
     let Some(disk) = ThinDisk::mount() else { return };
     let (_, name) = path(&disk.mounted, "thin.pcapng");

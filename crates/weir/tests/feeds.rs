@@ -1,4 +1,4 @@
-//! Filters where the frames come in, and feeds: shares of one source, each with rings of its own.
+//! Filters in the kernel, and feeds: selections of one source's frames, each with its own rings.
 
 mod common;
 
@@ -16,21 +16,21 @@ use weir_frame::headers::FrameView;
 use weir_frame::shard::{Sample, Shard};
 use weir_lab::testbed::{Testbed, volume};
 
-/// `weir capture` of the bed's receiving end, with arguments that have spaces in them behind the plain ones.
+/// `weir capture` of the bed's receiving end. `plain` is split at spaces; the arguments in `more` may contain spaces.
 fn capture(bed: &Testbed, plain: &str, more: &[&str]) -> Run {
     let mut command = weir(&format!("capture {} --json {plain}", bed.rx.iface));
     command.args(more);
     Run::capture_by(&bed.rx, command)
 }
 
-/// The feed of this name.
+/// The feed with this name in a report.
 #[track_caller]
 fn feed<'a>(json: &'a Value, name: &str) -> &'a Value {
     let feeds = json["feeds"].as_array().expect("feeds");
     feeds.iter().find(|feed| feed["feed"] == name).unwrap_or_else(|| panic!("no {name}: {json}"))
 }
 
-/// Every feed's ledger closes by itself, and agrees with the consumer.
+/// Passes if the ledger of every feed accounts for all of its frames, up to the consumer.
 #[track_caller]
 fn all_close(json: &Value) {
     closes(json);
@@ -63,8 +63,8 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
         wanted.sort();
         wanted
     });
-    // If the kernel hands frames over cut, it keeps the bytes that the filters read: they are behind byte
-    // 20.
+    // A snaplen of 20: if the kernel cuts frames, it must still keep the bytes that the filters read, which are
+    // beyond byte 20.
     let cut = ["--engine af_packet", "--engine pcap"].map(|hook| (hook, 20));
     for (hook, snaplen) in HOOKS.map(|hook| (hook, 262_144)).into_iter().chain(cut) {
         let bed = bed();
@@ -83,7 +83,7 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
             let own = feed(&json, &format!("f{at}"));
             let id = number(own, "interface_id") as u32;
             let mine: Vec<_> = kept.iter().filter(|frame| frame.interface == id).cloned().collect();
-            // Several rings merge by time, and frames that one stack sends at once may change places.
+            // Several rings are merged by time, so frames with almost the same time may be in another order.
             let mut mine = bytes_of(&mine);
             mine.sort();
             let mut wanted = wanted.clone();
@@ -91,7 +91,7 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
             wanted.sort();
             assert_eq!(mine, wanted, "{hook}, '{}', {snaplen} bytes", filters[at]);
             assert_eq!(number(own, "filtered") as usize, frames.len() - wanted.len(), "{own}");
-            // The socket leaves out what no feed wants; which of them wants it, user space says.
+            // The socket's filter excludes frames that no feed wants; user space decides which feed wants a frame.
             let in_kernel = hook.starts_with("--engine bpf");
             let location = if in_kernel { "hook" } else { "user space, compiled" };
             assert_eq!(own["filter_location"], location, "{hook}");
@@ -99,7 +99,7 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
     }
 }
 
-/// Frames over many pages, of which the hook has only the Ethernet header in one piece.
+/// Frames of many pages, only the Ethernet header of which is in the skb's linear part.
 #[test]
 fn root_a_filter_looks_into_frames_in_pages() {
     let test = "root_a_filter_looks_into_frames_in_pages";
@@ -114,7 +114,7 @@ fn root_a_filter_looks_into_frames_in_pages() {
         vec![ipv6(4500), ipv6(9014), tcp_behind_options(4600), tcp_behind_options(9014)];
     frames.extend([4400, 5014, 9014].map(ipv4));
     frames.extend([ipv4(4700), ipv6(8000)].map(|frame| tagged(&frame, CTAG, 0x2064)));
-    // The compared bytes are in the headers, in other pages, across the edge of one, behind the end of some.
+    // The filters read bytes in the headers, in other pages, across a page boundary, and beyond the end of some frames.
     let filters = [
         "tcp port 80",
         "udp port 9 and ip6",
@@ -152,7 +152,7 @@ fn root_a_filter_looks_into_frames_in_pages() {
     }
 }
 
-/// A pcap file of these frames, without our code.
+/// Writes a pcap file with these frames, without Weir's own writer.
 fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     let mut file = vec![];
     for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 262_144, 1] {
@@ -200,7 +200,7 @@ fn root_feeds_have_each_its_share_and_its_ledger() {
         assert_eq!(counts("four"), [122, 27, 0, 95]);
         assert_eq!(counts("sent"), [122, 115, 0, 7]);
         assert_eq!(counts("all"), [122, 0, 0, 122]);
-        // Each CPU's ring counts for itself, and keeps the first of its ten.
+        // Each CPU's ring counts separately, and keeps the first of every ten of its frames.
         let [offered, filtered, sampled, some] = counts("some");
         assert_eq!((offered, filtered, sampled + some), (122, 27, 95));
         assert!((10..=20).contains(&some), "{some}");
@@ -225,7 +225,8 @@ fn root_more_feeds_than_a_hook_has_places_are_derived() {
     let test = "root_more_feeds_than_a_hook_has_places_are_derived";
     let Some(_alone) = ready(test, &[]) else { return };
     let bed = bed();
-    // Frame lengths tell them apart; the longest filter is more than the kernel's jumps can span.
+    // The feeds differ in the frame lengths that they accept. The program of the longest filter exceeds the range of
+    // the kernel's jumps.
     let mut feeds: Vec<String> =
         (0..20).map(|number| format!("f{number}: ip and less {}", 60 + number)).collect();
     let long = vec!["host 10.0.0.1"; 1200].join(" or ");
@@ -255,7 +256,7 @@ fn root_more_feeds_than_a_hook_has_places_are_derived() {
     );
 }
 
-/// Asks a capture's control socket, as docs/filters.md says.
+/// A client of a capture's control socket. Its protocol: docs/filters.md.
 struct Client(UnixStream);
 
 impl Client {
@@ -298,16 +299,16 @@ fn root_a_filter_is_changed_often_under_load_and_no_frame_is_lost() {
         let feeds = ["--feed", "both: udp", "--feed", "none: tcp"];
         let run = capture(&bed, &format!("{engine} --control {name}"), &feeds);
         let mut client = Client::new(&socket);
-        // At full speed: frames for which the capture is too slow are counted, too.
+        // At full speed: frames that the capture is too slow for are counted as drops.
         let generator = weir(&format!("gen {} --json", bed.tx.iface));
         let generator = Run::start(&bed.tx, generator);
         for turn in 0..times as usize {
-            // Every generated frame matches each of them.
+            // Every generated frame matches each of these filters.
             let filter = ["udp", "ip", "udp or tcp", "ip and not tcp"][turn % 4];
             let answer = client.filter("both", filter);
             assert_eq!(answer["result"]["feeds"], 1, "{answer}");
             if turn % 8 == 0 {
-                // And none of these.
+                // No generated frame matches these.
                 let filter = ["tcp", "arp and udp", "ip6 and tcp"][turn % 3];
                 let answer = client.filter("none", filter);
                 assert_eq!(answer["id"], 7, "{answer}");
@@ -346,7 +347,7 @@ fn root_what_changes_is_what_comes_after() {
         let (_, name) = path(&dir, "control");
         let run = capture(&bed, &format!("{engine} --control {name}"), &[]);
         let sender = Sender::new(&bed.tx);
-        // With quotes and without.
+        // A filter may be one argument or several.
         let change = |words: &[&str], says: &str| {
             let mut command = weir(&format!("filter --control {name}"));
             command.args(words);
@@ -382,7 +383,7 @@ fn root_what_one_source_refuses_changes_none() {
     let run = Run::capture_by(&bed.rx, weir(&line));
     let mut client = Client::new(&socket);
     assert_eq!(client.filter("", "ip")["result"]["feeds"], 2);
-    // No matter in user space, and too much for the hook.
+    // A filter that works in user space, but is too long for the hook.
     let long: Vec<String> = (20..320).map(|at| format!("ether[{at}] = {}", at % 250)).collect();
     let answer = client.filter("", &long.join(" or "));
     let message = answer["error"]["message"].as_str().expect("a refusal");
@@ -449,8 +450,8 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
     refused(&["--control", &name], &["there already"]);
     ask(&format!("filter tcp --control {name}"), &["--feed NAME", "there are: web"]);
     ask(&format!("filter tcp_ --control {name} --feed web"), &["tcp_"]);
-    // A message that is not a request is answered; bytes that are not a message end this connection
-    // and nothing else.
+    // A message that is not a request gets an error as the answer; bytes that are not a message end this connection
+    // only.
     let mut client = Client::new(&socket);
     assert_eq!(client.ask(&json!("hello"))["error"]["code"], -32600);
     assert_eq!(client.ask(&json!({ "method": "shutdown" }))["error"]["code"], -32600);
@@ -458,7 +459,7 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
     assert_eq!(client.0.read(&mut [0; 1]).unwrap(), 0, "it hangs up");
     assert_eq!(Client::new(&socket).filter("web", "udp")["result"]["feeds"], 1);
     assert_eq!(sh(&bed.rx, &format!("stat -c %a {name}")).trim(), "600");
-    // The report has the filter that is in force at the end; refused filters have changed nothing.
+    // The report contains the filter in force at the end; refused filters have changed nothing.
     let json = run.stop().expect(0).json();
     let own = feed(&json, "web");
     assert_eq!((&own["filter"], number(own, "changes")), (&json!("udp"), 1), "{json}");
@@ -469,7 +470,7 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
 fn root_every_frame_is_in_one_shard_and_both_directions_in_the_same() {
     let test = "root_every_frame_is_in_one_shard_and_both_directions_in_the_same";
     let Some(_alone) = ready(test, &[]) else { return };
-    // With the shards alone the BPF program looks the frame's feed up; with other feeds beside it asks each of them.
+    // With shards only, the BPF program looks up the feed of a frame; with other feeds, it tries every feed.
     let engines = ["--engine bpf --hook tc", "--engine bpf --consume", "--engine af_packet"];
     for (engine, samples) in engines.iter().flat_map(|engine| [(engine, 0), (engine, 1)]) {
         let bed = bed();
@@ -484,7 +485,7 @@ fn root_every_frame_is_in_one_shard_and_both_directions_in_the_same() {
         let run = Run::capture_by(&bed.rx, command);
         common::generate(&bed.tx, "--frames 20k --rate 100kpps --flows 500");
         let (there, back) = (Sender::new(&bed.tx), Sender::new(&bed.rx));
-        // Neither is IP: the first shard's.
+        // ARP has no flow key, so these frames belong to the first shard.
         (0..3).for_each(|_| there.send(&arp()));
         if !engine.contains("consume") {
             assortment().iter().for_each(|frame| back.send(frame));
@@ -523,11 +524,11 @@ fn root_a_queue_is_a_source() {
     let test = "root_a_queue_is_a_source";
     let Some(_alone) = ready(test, &[]) else { return };
     let iface = "wrx0";
-    // At TC it is up to the driver to record the queue; veth does not.
+    // Not at TC: there the queue is known only if the driver records it, and veth does not.
     for (engine, queues) in
         [("--engine bpf --hook xdp", [0, 1]), ("--engine af_xdp --consume", [0, 0])]
     {
-        // As many as are named: which of two a frame comes by is up to the kernel, but it comes by one.
+        // All queues of the interface are named, since the kernel chooses the queue of a frame.
         let bed = Testbed::builder().gro(true).queues(queues[1] + 1).build().expect("a testbed");
         assert_eq!(bed.rx.iface, iface);
         let mut sources: Vec<String> = queues.map(|queue| format!("{iface}@q{queue}")).into();
@@ -545,7 +546,7 @@ fn root_a_queue_is_a_source() {
         assert_eq!((feeds.len(), captured), (sources.len(), 20), "{engine}: {json}");
     }
     let bed = bed();
-    // Where it is not sure, the report says so.
+    // If the driver may not record the queue, the report contains a warning.
     for (source, are_told) in [("wrx0@q0", true), ("wrx0", false)] {
         let ended = Run::start(&bed.rx, weir(&format!("capture {source} --json --duration 50ms")));
         let json = ended.end().expect(0).json();
@@ -590,7 +591,7 @@ fn root_what_is_blocked_is_left_out_and_counted_and_the_traffic_goes_on() {
         let four = source(&frames[0]);
         let six = std::net::Ipv6Addr::from(*frames[1][38..].first_chunk::<16>().unwrap());
         send();
-        // 10,000 that match nothing, and one that does.
+        // 10,000 entries that match no frame, and one that does.
         let (list, file) = path(&dir, "list");
         let others: Vec<String> =
             (0..10_000).map(|n| format!("198.18.{}.{} # bench", n / 256, n % 256)).collect();
@@ -607,7 +608,7 @@ fn root_what_is_blocked_is_left_out_and_counted_and_the_traffic_goes_on() {
         let expected = "some: 10 000 entries are blocked now (1 of 2 was not in the list)\n";
         assert_eq!(said.text(), expected);
         send();
-        // Before anything is asked of the capture, with the line.
+        // Errors in a file are reported with the line number, before the capture is asked.
         std::fs::write(&list, "# none\n\n").unwrap();
         block(&format!("--feed all --file {file}"), &[]).refused(&["no entries", "list"]);
         std::fs::write(&list, "10.0.0.1\n\n10.0.0.1/8\n").unwrap();
@@ -640,7 +641,7 @@ fn root_a_socket_left_by_a_killed_capture_makes_way_and_a_living_one_does_not() 
     killed.signal(libc::SIGKILL);
     drop(killed);
     assert!(socket.exists(), "nobody took it away");
-    // With a feed that is derived: changes reach it, too.
+    // 17 feeds, so that one is derived in user space: changes must reach it as well.
     let feeds: Vec<String> =
         (0..17).map(|number| format!("f{number}: less {}", 60 + number)).collect();
     let more: Vec<&str> = feeds.iter().flat_map(|feed| ["--feed", feed]).collect();

@@ -1,4 +1,4 @@
-//! Files and pipes: the frames that went in, byte for byte, in time order, for every tool.
+//! Files and pipes contain the captured frames byte for byte and in time order, and every tool can read them.
 
 mod common;
 
@@ -19,7 +19,8 @@ const TOOLS: [&str; 3] = ["capinfos", "tshark", "tcpdump"];
 
 type Through = (serde_json::Value, Vec<String>, Vec<Got>);
 
-/// Captures into a file while `send` sends, and returns the report, names and frames; all tools agree.
+/// Captures into a file while `send` sends; returns the report, the names of interfaces, and the frames. Checks that
+/// all tools find the same frames.
 fn through_a_file(bed: &Testbed, args: &str, send: impl FnOnce()) -> Through {
     through(bed, args, send, true)
 }
@@ -64,7 +65,7 @@ fn root_every_kind_of_frame_is_kept_byte_for_byte_at_every_hook() {
     let test = "root_every_kind_of_frame_is_kept_byte_for_byte_at_every_hook";
     let Some(_alone) = ready(test, &TOOLS) else { return };
     for hook in HOOKS {
-        // With GRO and without, since it moves frames to another path of the driver.
+        // With and without GRO, since GRO makes frames take another path through the driver.
         for gro in [false, true] {
             let bed = Testbed::builder().gro(gro).build().unwrap();
             let sent = assortment();
@@ -86,7 +87,7 @@ fn root_a_tag_beside_the_bytes_is_put_back_at_every_hook() {
         for (protocol, tci) in [(CTAG, 0xe001), (STAG, 0x2fff)] {
             let tagger = Tagger::attach(&bed.tx, protocol, tci);
             let send = || send_all(&bed, &inner);
-            // A filter sees the tag, too.
+            // A filter must see the tag as well.
             let hook = if protocol == STAG { &format!("{hook} --filter vlan") } else { hook };
             let (json, _, frames) = through(&bed, hook, send, protocol == STAG);
             drop(tagger);
@@ -106,7 +107,7 @@ fn root_a_tag_beside_the_bytes_is_put_back_on_the_way_out() {
     let bed = bed();
     let dir = folder();
     let (file, name) = path(&dir, "out.pcapng");
-    // 15, 16, 17 and 18 bytes kept: around the place where the tag stands.
+    // Snaplens that cut before, within and after the tag (bytes 12 to 15), and one that cuts nothing.
     for snaplen in [12, 13, 15, 16, 17, 18, 262_144] {
         let args = format!("--hook tc --direction out --snaplen {snaplen} --write {name}");
         let capture = Run::capture(&bed.tx, &args);
@@ -136,13 +137,13 @@ fn root_jumbo_frames_are_whole_at_every_hook() {
     let Some(_alone) = ready(test, &TOOLS) else { return };
     let sent: Vec<_> =
         [2047, 2048, 2049, 2050, 4096, 8999, 9013, 9014].map(ipv4).into_iter().collect();
-    // Several copiers refuse an MTU whose frames one of them alone could put together.
+    // A capture with several copiers refuses this MTU: the chunks of a frame must all be read by the same copier.
     for hook in HOOKS.into_iter().filter(|hook| !hook.contains("--copiers")) {
         let bed = Testbed::builder().gro(true).mtu(9000).build().unwrap();
         let (_, _, frames) = through_a_file(&bed, hook, || send_all(&bed, &sent));
         same(hook, &bytes_of(&frames), &sent);
     }
-    // And what only loopback-like links carry.
+    // Sizes that only links such as loopback carry.
     let sent: Vec<_> = [10_239, 10_240, 10_241, 65_000].map(ipv4).into_iter().collect();
     let bed = Testbed::builder().gro(true).mtu(65_000).build().unwrap();
     let (_, _, frames) = through_a_file(&bed, HOOKS[0], || send_all(&bed, &sent));
@@ -158,7 +159,7 @@ fn root_a_frame_cut_to_the_snaplen_keeps_its_length_at_every_hook() {
         let bed = bed();
         for snaplen in [1, 7, 14, 96, 1514] {
             let args = format!("{hook} --snaplen {snaplen}");
-            // Tools take their time, and to them all hooks are one.
+            // The tools are slow, and for them the file is the same at every hook.
             let with_tools = hook == HOOKS[0] && [1, 14, 96].contains(&snaplen);
             let send = || send_all(&bed, &sent);
             let (json, _, frames) = through(&bed, &args, send, with_tools);
@@ -188,7 +189,7 @@ fn root_numbered_frames_are_all_in_the_file_once() {
         let numbers = frames.iter().map(|frame| number_of(&frame.data));
         let numbers: BTreeSet<u64> = numbers.map(|n| n.expect("a generated frame")).collect();
         assert_eq!(frames.len() as u64, sent, "{hook}");
-        // A busy link may refuse some of the 20,000, which are numbered all the same.
+        // A busy link may refuse some of the 20,000 frames. Refused frames have numbers, too.
         let ends = (numbers.first(), numbers.last());
         assert!(sent < 20_000 || ends == (Some(&0), Some(&19_999)), "{hook}: {ends:?}");
         assert!(sent > 19_000 && ends.1 < Some(&20_000), "{hook}: {sent}, {ends:?}");
@@ -206,7 +207,7 @@ fn root_a_pipe_feeds_other_tools() {
         let dir = folder();
         let (_, log) = path(&dir, "log");
         let mut shell = Command::new("bash");
-        // The shell waits for `weir`; the reader's own success counts as well.
+        // With pipefail, a failure of either `weir` or the reader fails the test.
         shell.args(["-c", "set -o pipefail; \"$0\" \"$@\""]).arg("bash").arg("-c");
         shell.arg(format!(
             "set -o pipefail; {} capture {} --write - --frames 40 --json 2>{log} | {reader}",
@@ -222,7 +223,7 @@ fn root_a_pipe_feeds_other_tools() {
         let text = ended.text();
         let lines = text.lines().filter(|line| line.contains("192.0.2.1")).count();
         assert_eq!(lines, 40, "{reader}: {text}{}", ended.stderr);
-        // The report goes beside the frames, not among them.
+        // The report is on standard error, since standard output carries the frames.
         let log = std::fs::read_to_string(&log).unwrap();
         let json: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
         closes(&json);
@@ -269,14 +270,14 @@ fn root_interfaces_of_one_run_have_their_names_and_one_order() {
     assert_eq!(count(0, 80, Flags::INBOUND), 1000);
     assert_eq!(count(1, 80, Flags::OUTBOUND), 1000);
     assert_eq!(count(2, 70, Flags::INBOUND), 1000);
-    // On one link a frame goes out before it comes in.
+    // On a link, a frame is sent before it is received.
     let way = |interface: u32, bytes: usize| {
         let times =
             frames.iter().filter(move |f| f.interface == interface && f.data.len() == bytes);
         times.map(|frame| frame.ts_ns).collect::<Vec<_>>()
     };
     assert!(way(0, 60).iter().zip(way(1, 60)).all(|(&out, came)| out <= came));
-    // Each source has its own ledger, and tshark knows the names too.
+    // Each source has its own ledger, and tshark reads the same names.
     for (source, offered) in [(0, 2000), (1, 2000), (2, 1000)] {
         assert_eq!(number(&json["sources"][source], "offered"), offered, "{json}");
     }
@@ -330,7 +331,7 @@ fn root_frames_recorded_from_two_cpus_are_extracted_as_they_were_sent() {
     let [recorded, extracted] = ["recorded", "extracted.pcapng"].map(|name| dir.path().join(name));
     let line = format!("capture {} --write {}/ --json", names.join(" "), recorded.display());
     let capture = Run::capture_by(&beds[0].rx, weir(&line));
-    // Of another size each, and on another CPU each.
+    // Each generator has its own frame size and CPU.
     let sizes = [300, 700];
     let generators = [0, 1].map(|number| {
         let (to, size) = (&beds[number].tx, sizes[number]);

@@ -1,4 +1,4 @@
-//! `weir flows`: its counts, compared with tshark, and its display of a quiet link.
+//! `weir flows`: its counts, compared with those of tshark, and its reports on a quiet link.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn root_flows_of_traces_are_those_of_tshark() {
     for file in [demo, &generated] {
         let expected = by_tshark(file);
         assert!(expected.len() >= 9, "{file}: {expected:?}");
-        // Short time-outs end flows many times: together their records have what tshark has.
+        // With short time-outs a flow has several records, whose sums must equal tshark's counts.
         for args in
             ["", "--biflow", "--idle-timeout 100ms --active-timeout 200ms", "--flows-max 1024"]
         {
@@ -44,9 +44,9 @@ fn root_flows_of_traces_are_those_of_tshark() {
     }
 }
 
-/// A pcap file of this link type with a UDP packet of 10.0.0.1 to 10.0.0.9, 32 bytes of IP.
+/// Writes a pcap file of this link type with one UDP packet from 10.0.0.1 to 10.0.0.9, 32 bytes long.
 fn write_packet(file: &std::path::Path, link_type: u32) {
-    // Version 2.4; then stamp, bytes kept and on the wire.
+    // The file header (version 2.4), then the packet's header: time, bytes kept, bytes on the wire.
     let words = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, link_type, 1_700_000_000, 0, 32, 32];
     let mut bytes: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
     bytes.extend([0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 9]);
@@ -58,7 +58,7 @@ fn write_packet(file: &std::path::Path, link_type: u32) {
 fn packets_without_ethernet_are_flows_and_other_link_types_are_counted() {
     let dir = folder();
     let (file, name) = path(&dir, "raw.pcap");
-    // LINKTYPE_RAW, LINKTYPE_IPV4; LINKTYPE_LINUX_SLL.
+    // LINKTYPE_RAW and LINKTYPE_IPV4, whose packets are IP; LINKTYPE_LINUX_SLL, which is not evaluated.
     for (link_type, is_ip) in [(101, true), (228, true), (113, false)] {
         write_packet(&file, link_type);
         let output = weir(&format!("flows file:{name} --json")).output().expect("it runs");
@@ -74,7 +74,7 @@ fn packets_without_ethernet_are_flows_and_other_link_types_are_counted() {
 
 #[test]
 fn the_clock_does_not_move_the_time_of_made_up_frames() {
-    // Slow enough that the run waits for frames, hundreds of times.
+    // At this rate the run waits for frames hundreds of times.
     let source = "gen:size=64,flows=10,frames=1000,rate=1kpps";
     let output = weir(&format!("flows {source} --json")).output().expect("it runs");
     let (flows, report) = lines(&output.stdout);
@@ -84,7 +84,7 @@ fn the_clock_does_not_move_the_time_of_made_up_frames() {
     assert_eq!(flows.len(), 10, "{report}");
 }
 
-/// Traces that others have taken: tests/traces.sh gets some hundred, and names their folder.
+/// Traces of nDPI, which tests/traces.sh downloads. `WEIR_TRACES` names their folder.
 #[test]
 fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {
     let test = "traces_of_others_have_the_packets_and_bytes_that_tshark_counts";
@@ -98,7 +98,7 @@ fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {
         let file = file.path().to_str().expect("a path").to_owned();
         let line = format!("flows file:{file} --json --idle-timeout 0s --active-timeout 0s");
         let output = weir(&line).output().expect("it runs");
-        // Some were damaged on purpose, and no capture file any more.
+        // Some traces were damaged on purpose and are not valid capture files.
         if output.status.code() != Some(0) {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(said.contains("is not read here") || said.contains("byte "), "{file}: {said}");
@@ -106,7 +106,7 @@ fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {
         }
         let (flows, report) = lines(&output.stdout);
         closes(&report);
-        // Ports are compared elsewhere: tshark puts fragments together, and shows those of the whole.
+        // Ports are compared in another test: tshark reassembles fragments and shows the ports of the whole packet.
         let by_addresses = |flows: Flows| {
             let mut sums = std::collections::BTreeMap::new();
             for ((source, destination, ..), (packets, bytes)) in flows {
@@ -121,7 +121,7 @@ fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {
             let left = expected.remove(&addresses);
             is_more |= left != Some(counts);
         }
-        // Frames whose IP header contradicts itself have addresses for tshark, some of them empty ones.
+        // For frames whose IP header is inconsistent, tshark shows addresses, some of them empty.
         let left: u64 = expected.values().map(|(packets, _)| packets).sum();
         if is_more || left != number(&report["flows"]["not_flows"], "malformed") {
             differ.push(file);
@@ -145,7 +145,7 @@ fn root_flows_of_a_link_end_while_it_is_quiet() {
     run.wait_for("that it captures", |run| run.stderr().contains(&format!("weir: {iface}: ")));
     let sent = generate(&bed.tx, "--frames 20k --rate 100kpps --flows 100");
     Sender::new(&bed.tx).send(&arp());
-    // Nothing comes any more that could tell the time.
+    // No more frames arrive, so the flows must end without the time of a later frame.
     let is_idle = |run: &Run| {
         let text = String::from_utf8_lossy(&run.stdout()).into_owned();
         text.matches("\"end_reason\":\"idle\"").count() >= 100

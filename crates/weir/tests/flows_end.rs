@@ -1,4 +1,4 @@
-//! `weir flows`: its end is short if a signal asks for that, and every record is counted then, too.
+//! `weir flows`: a signal shortens its end, and every record is still counted.
 
 mod common;
 
@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use common::flows::lines;
 use common::{LIMIT, closes, folder, number, weir};
 
-/// Frames of a trace, each of a flow of its own: a collector over UDP is sent them in 12 s.
+/// Frames of the trace, each in a flow of its own. Their export to a collector over UDP takes 12 s.
 const FLOWS: u64 = 600_000;
 
-/// Longer than two signals may be apart that are taken for the same one.
+/// Longer than the time within which a second signal is ignored as a duplicate.
 const ANOTHER_SIGNAL: Duration = Duration::from_millis(700);
 
-/// `weir flows` of a trace, once its first message has come to a collector.
+/// Starts `weir flows` of a trace; returns once its first message has reached the collector.
 fn exporting(folder: &Path, args: &str) -> (Child, UdpSocket) {
     let trace = folder.join("flows.pcapng");
     let trace = trace.to_str().expect("a path");
@@ -30,7 +30,7 @@ fn exporting(folder: &Path, args: &str) -> (Child, UdpSocket) {
     collector.set_read_timeout(Some(LIMIT)).expect("a limit");
     let target = format!("ipfix://{}", collector.local_addr().expect("an address"));
     let line = format!("flows file:{trace} --json --export {target} {args}");
-    // Lines of flows are in nobody's way there.
+    // Standard output is a file, so that the lines of flows cannot block.
     let out = std::fs::File::create(folder.join("stdout")).expect("a file");
     let child = weir(&line).stdout(out).stderr(Stdio::piped()).spawn().expect("it runs");
     collector.recv(&mut [0; 1500]).expect("a message");
@@ -38,12 +38,12 @@ fn exporting(folder: &Path, args: &str) -> (Child, UdpSocket) {
 }
 
 fn signal(child: &Child) {
-    // It was not waited for, so its id is still its own.
+    // The child was not waited for yet, so no other process has its id.
     let pid = Pid::from_child(child);
     kill_process(pid, Signal::INT).expect("a signal");
 }
 
-/// Passes if it has a report in which all records are counted, and some were not sent.
+/// Passes if the run ends with a report in which all records are counted, some of them as unsent.
 fn ended(mut child: Child, folder: &Path) {
     let start = Instant::now();
     while child.try_wait().expect("a child").is_none() {
@@ -55,7 +55,7 @@ fn ended(mut child: Child, folder: &Path) {
     }
     let ended = child.wait_with_output().expect("it ends");
     let stdout = std::fs::read(folder.join("stdout")).expect("its output");
-    // 2: on a machine that is busy elsewhere an export may be left in the middle of something, and that is said.
+    // Exit status 2: on a busy machine an export may be interrupted while it writes, and that is reported.
     let text = String::from_utf8_lossy(&ended.stderr);
     assert!(matches!(ended.status.code(), Some(0 | 2)), "{ended:?}: {text}");
     let (_, report) = lines(&stdout);
@@ -71,7 +71,7 @@ fn ended(mut child: Child, folder: &Path) {
 #[test]
 fn a_signal_ends_the_end_of_a_trace_and_every_flow_is_counted() {
     let dir = folder();
-    // Nothing ends before the trace does.
+    // No flow ends before the end of the trace.
     let (child, _collector) = exporting(dir.path(), "--idle-timeout 0s --active-timeout 0s");
     signal(&child);
     ended(child, dir.path());
@@ -80,7 +80,7 @@ fn a_signal_ends_the_end_of_a_trace_and_every_flow_is_counted() {
 #[test]
 fn a_second_signal_ends_it_at_once_with_its_report() {
     let dir = folder();
-    // Flows end while it is read, and those that are left at the end are too many for the time that exports have then.
+    // Some flows end while the trace is read. At its end too many are left for the time that the exports have then.
     let (child, _collector) = exporting(dir.path(), "--flows-max 300000");
     signal(&child);
     sleep(ANOTHER_SIGNAL);

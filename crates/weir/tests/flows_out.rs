@@ -1,4 +1,4 @@
-//! `weir flows`: where its flows go, and who looks on while they are counted.
+//! `weir flows`: its exports, and its page and metrics while it counts.
 
 mod common;
 
@@ -17,7 +17,7 @@ use common::daemon::Daemon;
 use common::flows::{COLLECTOR_PORT, Collector, Flows, by_key, by_tshark, lines};
 use common::{LIMIT, Run, bed, closes, folder, generate, number, path, ready, settle, sh, weir};
 
-/// Result of the export of that name.
+/// The records that the export with this name sent, and those that it did not send.
 fn export(report: &Value, name: &str) -> (u64, u64) {
     let exports = report["flows"]["exports"].as_array().expect("exports");
     let one = exports.iter().find(|export| export["name"] == name);
@@ -25,7 +25,7 @@ fn export(report: &Value, name: &str) -> (u64, u64) {
     (number(one, "sent"), number(one, "unsent"))
 }
 
-/// A testbed whose receiving end has loopback, too.
+/// A testbed whose receiving end also has loopback up.
 fn bed_with_loopback() -> Testbed {
     let bed = bed();
     sh(&bed.rx, "ip link set lo up");
@@ -59,7 +59,7 @@ fn root_nfdump_reads_of_traces_what_tshark_counts() {
     }
 }
 
-/// Answer to this request, from within the network namespace of that end.
+/// The HTTP response to this request, sent from the network namespace of the end.
 fn get(end: &End, port: u16, target: &str) -> String {
     in_netns(&end.netns, || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
@@ -79,7 +79,7 @@ fn metric(text: &str, name: &str) -> Option<u64> {
     Some(line.trim().parse::<f64>().expect("a number") as u64)
 }
 
-/// The port that a monitor says its page has.
+/// The port at which a run says that it serves its page.
 fn page_port(run: &mut Run) -> u16 {
     let port = |run: &Run| {
         let text = run.stderr();
@@ -97,7 +97,7 @@ fn root_flows_of_a_link_are_exported_and_shown_while_they_are_counted() {
     let (bed, dir) = (bed_with_loopback(), folder());
     let ((_, json), (_, parquet)) = (path(&dir, "flows.json"), path(&dir, "parquet"));
     let iface = &bed.rx.iface;
-    // Nobody collects at that port.
+    // No collector listens at port 9.
     let targets =
         [format!("json:{json}"), format!("parquet:{parquet}"), "ipfix://127.0.0.1:9".into()];
     let exports = targets.each_ref().map(|target| format!("--export {target}")).join(" ");
@@ -146,11 +146,11 @@ fn root_a_collector_that_takes_nothing_costs_no_frame() {
     let Some(_alone) = ready(test, &[]) else { return };
     let bed = bed_with_loopback();
     let iface = &bed.rx.iface;
-    // It accepts, for the kernel does, and never reads.
+    // The kernel accepts the connection, and nothing ever reads from it.
     let listener = in_netns(&bed.rx.netns, || std::net::TcpListener::bind("127.0.0.1:0"));
     let listener = listener.expect("a namespace").expect("a port");
     let target = format!("ipfix+tcp://{}", listener.local_addr().expect("an address"));
-    // Every frame is a flow, and the table holds 1,024 of them: nearly each ends another.
+    // Every frame is a new flow, and the table holds 1,024 flows: almost every new flow ends another one.
     let line = format!(
         "flows {iface} --direction in --json --flows-max 1024 --snaplen 128 --export {target} --top 0"
     );
@@ -189,7 +189,7 @@ fn root_flows_of_what_a_daemon_captures_say_whose_they_are() {
     let udp: Vec<Value> = flows.into_iter().filter(|flow| flow["proto"] == 17).collect();
     let counts = by_key(&udp);
     assert_eq!((counts.len(), packets(&counts)), (50, sent));
-    // The other end of the pair is in a namespace of its own.
+    // The other end of the pair is in another namespace, which is the owner.
     assert!(
         udp.iter()
             .all(|flow| flow["owner"]["kind"] == "netns" && flow["owner"]["name"] == *bed.tx.netns),
@@ -213,7 +213,7 @@ fn root_a_terminal_has_the_live_table_and_then_the_report() {
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
         let mut run = Run::start(&bed.rx, command);
-        // A new run says nothing that could be waited for before its screen is there.
+        // The run prints nothing before its screen that the test could wait for.
         run.wait_for("its program at the interface", |_| common::bpf::attached(&bed.rx) != [0; 3]);
         generate(&bed.tx, "--frames 20k --rate 100kpps --flows 7");
         run.end().expect(0).text()
@@ -233,7 +233,7 @@ fn root_a_terminal_has_the_live_table_and_then_the_report() {
 fn a_table_that_ends_all_at_once_is_exported_whole() {
     let dir = folder();
     let (_, json) = path(&dir, "flows.json");
-    // More than wait for an export.
+    // More records than the queue of an export holds.
     let frames = "gen:size=64,flows=150000,frames=150000,rate=200kpps";
     let line = format!("flows {frames} --top 0 --json --export json:{json}");
     let output = weir(&line).output().expect("it runs");
@@ -267,7 +267,7 @@ fn a_reader_that_goes_takes_no_flow_from_the_other_exports() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let text = fs::read_to_string(&json).expect("lines");
-    // Flows that were in the table when the reader went.
+    // Flows that were still in the table when the reader closed the pipe.
     assert!(text.contains("\"end_reason\":\"forced\""), "{} lines", text.lines().count());
 }
 
@@ -277,7 +277,7 @@ fn a_pipe_that_nobody_reads_holds_no_run() {
     let (_, pipe) = path(&dir, "pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().expect("coreutils");
     assert!(made.success());
-    // It is opened, and never read.
+    // The pipe is opened for reading, and never read.
     let reader =
         OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).expect("a pipe");
     let frames = "gen:size=64,flows=2000,rate=20kpps";

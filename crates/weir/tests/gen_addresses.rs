@@ -1,4 +1,4 @@
-//! `weir gen` to addresses of the user's choice: a socket at the other end receives the datagrams.
+//! `weir gen` to given addresses: a socket at the other end receives the datagrams.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Run, folder, generate, number, path, ready, settle, sh, weir, withi
 use weir_lab::Testbed;
 use weir_lab::testbed::End;
 
-/// A pair with addresses at both ends, IPv4 and IPv6, that answers for them.
+/// A pair with IPv4 and IPv6 addresses at both ends, which answer ARP and neighbour discovery.
 fn addressed() -> Testbed {
     Testbed::builder().gro(true).ipv6(true).addresses(true).build().expect("a testbed")
 }
@@ -58,7 +58,7 @@ fn root_a_socket_at_the_other_end_receives_what_is_sent_to_its_address() {
         }
         assert_eq!(ports[..3], ports[3..]);
         assert_ne!(ports[0], ports[1]);
-        // A payload comes as it is, whatever the least Ethernet frame; with a size zeros follow.
+        // The payload arrives without padding, even if the frame is below Ethernet's minimum. `--size` adds zeros.
         let hello = "--payload text:hello --src-port 1234 --frames 1";
         generate(&bed.tx, &format!("--dst-ip {to} --dst-port 5300 {hello} {engine}"));
         let (bytes, source) = datagram(&listening);
@@ -81,7 +81,7 @@ fn root_an_address_behind_a_gateway_has_the_gateways_mac() {
     let sent = generate(&bed.tx, "--dst-ip 192.0.2.9 --dst-port 5300 --frames 2");
     assert_eq!(sent["addresses"]["dst_mac"], mac(&bed.rx), "{sent}");
     assert_eq!(datagram(&listening).1.ip().to_string(), "10.77.0.1");
-    // The host is found by ARP whatever becomes of the name of its namespace.
+    // The broadcast address of the subnet has the broadcast MAC address.
     let sent = generate(&bed.tx, "--dst-ip 10.77.0.255 --frames 1");
     assert_eq!(sent["addresses"]["dst_mac"], "ff:ff:ff:ff:ff:ff", "{sent}");
 }
@@ -178,7 +178,7 @@ fn root_a_network_namespace_is_reached_by_process_and_by_path() {
     let test = "root_a_network_namespace_is_reached_by_process_and_by_path";
     let Some(_alone) = ready(test, &[]) else { return };
     let bed = addressed();
-    // A process in the namespace of the sending end; `weir` itself runs in the other one.
+    // A process in the namespace of the sending end; `weir` runs in the namespace of the receiving end.
     let mut sleep = std::process::Command::new("sleep");
     sleep.arg("60");
     let there = Run::start(&bed.tx, sleep);

@@ -1,4 +1,4 @@
-//! Habits of tcpdump's users, and the answers of a running capture. None of it needs rights.
+//! Flags and signals as users of tcpdump know them, and reports of a running capture. Only `root_` tests need rights.
 
 use std::fs;
 use std::io::Write;
@@ -33,7 +33,7 @@ fn number(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// A trace of 1,000 frames of 10 flows, of which a filter on a port takes some.
+/// A trace of 1,000 UDP frames of 10 flows.
 fn trace(folder: &Path) -> String {
     let path = folder.join("trace.pcapng").to_string_lossy().into_owned();
     run(weir(&format!("capture gen:size=100,flows=10 -c 1000 -w {path}")).stdin(Stdio::null()));
@@ -84,7 +84,7 @@ fn traces_come_from_standard_input_and_compressed() {
             shell(&format!("{pack} {trace} > {packed} && {weir} capture -r {packed} --json udp")),
             1000
         );
-        // Cut off in the middle: the frames before it are there, and a message says so.
+        // If the compressed file is cut off, the run fails with a message that names the file.
         let bytes = fs::read(&packed).unwrap();
         fs::write(&packed, &bytes[..bytes.len() - 20]).unwrap();
         let output = self::weir(&format!("capture -r {packed} --json")).output().unwrap();
@@ -136,7 +136,7 @@ fn the_interfaces_here_are_listed_without_rights() {
         let lines = text.lines().skip(2);
         lines.filter_map(|line| line.trim().split(':').next().map(str::to_owned)).collect()
     };
-    // Other tests make interfaces: until there is a moment in which none comes or goes.
+    // Other tests add and remove interfaces: repeat this until the list stayed the same meanwhile.
     let (names, text, report) = loop {
         let before = names(&here());
         let text = String::from_utf8(run(&mut weir("capture -D")).stdout).unwrap();
@@ -171,7 +171,7 @@ fn the_interfaces_here_are_listed_without_rights() {
 fn the_direction_by_tcpdumps_letter_is_that_of_ours() {
     let folder = tempfile::tempdir().unwrap();
     let trace = trace(folder.path());
-    // Frames that were made up went neither way.
+    // Generated frames have no direction.
     for (way, captured) in [("-Q in", 0), ("--direction in", 0), ("-Q inout", 1000), ("", 1000)] {
         let line = format!("capture -r {trace} --json {way}");
         let report = json(&run(&mut weir(line.trim_end()))).remove(0);
@@ -196,7 +196,7 @@ fn a_signal_asks_a_running_capture_and_ends_nothing() {
     let mut command = weir("capture gen:size=64,rate=10kpps --duration 60s --json");
     command.stdout(Stdio::piped()).stderr(fs::File::create(&said).unwrap());
     let mut child = command.spawn().unwrap();
-    // The first line is said once it runs, and the handler was there before.
+    // The signal handler is installed before the first line is printed.
     wait_until(&mut child, Duration::from_secs(30), || read().contains("gen:"));
     let kill = |signal: &str, pid: u32| {
         let sent = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
@@ -211,7 +211,7 @@ fn a_signal_asks_a_running_capture_and_ends_nothing() {
     }
     wait_until(&mut child, Duration::from_secs(30), || read().matches("delivered").count() == 2);
     assert!(!read().contains("DOES NOT CLOSE"), "{}", read());
-    // tcpdump's wish to flush its file: nothing of it is to be ended.
+    // tcpdump flushes its file at SIGUSR2. Here the signal must not end the run.
     kill("-USR2", child.id());
     sleep(Duration::from_millis(200));
     kill("-INT", child.id());
@@ -237,13 +237,13 @@ fn a_signal_before_the_source_is_open_is_answered_once_it_is() {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(fs::File::create(&said).unwrap()).spawn().unwrap();
     let pid = child.id();
-    // Not even the header of the trace has come.
+    // At this time not even the header of the trace has been written.
     wait_until(&mut child, Duration::from_secs(30), || handles(pid, libc::SIGUSR1));
     let sent = Command::new("kill").args(["-USR1", &pid.to_string()]).status().unwrap();
     assert!(sent.success());
     let read = || fs::read_to_string(&said).unwrap_or_default();
     let mut input = child.stdin.take().unwrap();
-    // The end of the trace comes once it was answered.
+    // The end of the trace is written only after the signal was answered.
     let (begin, end) = bytes.split_at(bytes.len() - 20);
     input.write_all(begin).unwrap();
     wait_until(&mut child, Duration::from_secs(30), || read().contains("and it goes on"));
@@ -298,7 +298,7 @@ fn root_a_filter_that_misses_tagged_frames_says_so() {
         let output = run(&mut weir(&format!("capture {source} --duration 100ms {filter}")));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    // Without an address it may be a trunk.
+    // An interface without an address may carry tagged frames of several VLANs.
     for (filter, is_said) in
         [("icmp", true), ("tcp port 80", true), ("not arp", false), ("vlan", false)]
     {
@@ -307,7 +307,7 @@ fn root_a_filter_that_misses_tagged_frames_says_so() {
         assert_eq!(said.contains(&note), is_said, "{filter}: {said}");
         assert_eq!(said.contains("VLAN tag"), is_said, "{filter}: {said}");
     }
-    // With an address it carries this machine's own traffic, until there is a VLAN interface.
+    // An interface with an address is taken to carry this machine's untagged traffic, unless it has a VLAN interface.
     assert!(ip(&format!("addr add 192.0.2.7/24 dev {name}")));
     assert!(!told(&source, "icmp").contains("VLAN tag"));
     assert!(told(&source, "icmp --print -v").contains("VLAN tag"));
@@ -321,7 +321,7 @@ fn root_a_filter_that_misses_tagged_frames_says_so() {
     assert!(told(&pattern, "icmp").contains("VLAN tag"));
 }
 
-/// A frame of a Linux cooked capture in a classic pcap file, as tcpdump writes one of `any`.
+/// A classic pcap file with one Linux cooked frame, as tcpdump writes it for `any`.
 fn cooked_trace() -> Vec<u8> {
     let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 113];
     let mut frame = vec![0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0];

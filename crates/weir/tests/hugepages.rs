@@ -1,4 +1,4 @@
-//! Rings in huge pages that are reserved: `--hugepages`.
+//! Rings in reserved huge pages: `--hugepages`.
 
 mod common;
 
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, Run, bed, closes, generate, number, ready, settle, weir};
 use weir_lab::testbed::{HugePages, skip};
 
-/// A ring of 8 MiB and its index.
+/// Pages of 2 MiB for a ring of 8 MiB and its index.
 const RING_PAGES: u64 = 5;
-/// Frames of a socket: 8,192 chunks of 2 KiB.
+/// Pages for an AF_XDP socket: 8,192 chunks of 2 KiB.
 const SOCKET_PAGES: u64 = 8;
 
 #[test]
@@ -35,7 +35,7 @@ fn root_rings_take_reserved_pages_give_them_back_and_say_how_many_are_missing() 
         let json = run.stop().expect(0).json();
         closes(&json);
         assert_eq!(number(&json, "delivered"), number(&sent, "sent"), "{args}");
-        // Those of a socket the kernel gives back a little later, in a workqueue.
+        // The kernel frees the pages of a socket a little later, in a workqueue.
         let begin = Instant::now();
         while reserved.free() < free {
             assert!(begin.elapsed() < LIMIT, "{args}: pages were not given back");

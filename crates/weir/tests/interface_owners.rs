@@ -1,4 +1,4 @@
-//! Owners of the host's interfaces: the VM that holds a tap, the namespace into which a veth leads.
+//! Owners of the host's interfaces: the VM that has a tap open, or the namespace of a veth's peer.
 
 mod common;
 
@@ -16,13 +16,13 @@ use weir_lab::testbed::{End, Running, ifindex};
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// A VM that is stopped, with taps of these names in the namespace of the bed's receiver: of two queues each, so it has
-/// two descriptors of each.
+/// A paused VM with taps of these names in the namespace of the bed's receiver. Each tap has two queues, so the VM has
+/// two descriptors for it.
 fn start_vm(bed: &Testbed, name: &str, taps: &[&str]) -> Running {
     start_vm_at(&bed.rx, Some(name), taps)
 }
 
-/// The same anywhere, with or without a name.
+/// The same in the namespace of `at`, with or without a name.
 fn start_vm_at(at: &End, name: Option<&str>, taps: &[&str]) -> Running {
     let mut command = Command::new(QEMU);
     command.args(["-S", "-display", "none", "-nodefaults", "-machine", "none"]);
@@ -37,7 +37,7 @@ fn start_vm_at(at: &End, name: Option<&str>, taps: &[&str]) -> Running {
     vm
 }
 
-/// Sets an interface up once it is there.
+/// Waits until an interface exists, and sets it up.
 fn up(end: &End, iface: &str) -> End {
     let find = || end.run(|| ifindex(iface)).expect("the namespace is there");
     wait_for("the interface", || find().is_ok());
@@ -47,7 +47,7 @@ fn up(end: &End, iface: &str) -> End {
     own
 }
 
-/// A process in a network namespace of its own, which has no name.
+/// A process in a new network namespace, which has no name.
 fn start_process(bed: &Testbed) -> Running {
     let mut command = Command::new("unshare");
     command.args(["--net", "sleep", "1000"]).stdin(Stdio::null());
@@ -59,7 +59,7 @@ fn start_process(bed: &Testbed) -> Running {
     process
 }
 
-/// A link from the bed's receiver into the namespace of a process; gives the near end.
+/// Creates a veth pair from the bed's receiver into the namespace of a process; returns the near end.
 fn lead_into(bed: &Testbed, near: &str, pid: u32) -> End {
     let line = format!(
         "ip link add {near} type veth peer name eth0 netns {pid} && \
@@ -86,11 +86,12 @@ fn inode(pid: u32) -> String {
     fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs").display().to_string()
 }
 
-/// Captures ten frames of an interface with each engine; gives its owner, once the file says `description`.
+/// Captures an interface with each engine while ten frames are sent out of it. Checks that the file contains
+/// `description`; returns the owner in the report.
 fn owner(end: &End, description: &str) -> Value {
     let mut owner = Value::Null;
     for engine in ["bpf", "af_packet", "pcap", "af_xdp"] {
-        // It receives frames, and takes them away.
+        // AF_XDP sees received frames only, so it gets none of these.
         let is_xdp = engine == "af_xdp";
         let (direction, sent) = if is_xdp { ("--consume", 0) } else { ("--direction out", 10) };
         let (dir, args) = (folder(), "--json --filter ip");
@@ -138,13 +139,13 @@ fn root_a_tap_that_no_vm_holds_is_of_a_process_in_its_namespace() {
         let run = Run::start(&bed.rx, weir("capture wtap0 --json --duration 100ms"));
         run.end().expect(0).json()["sources"][0]["owner"].clone()
     };
-    // One of the same name in another namespace is another.
+    // A tap with the same name in another namespace is another interface.
     let far = start_vm_at(&bed.tx, Some("far"), &["wtap0"]);
     sh(&bed.rx, "ip tuntap add wtap0 mode tap multi_queue && ip link set wtap0 up");
     assert_eq!(captured(), Value::Null, "nobody holds it");
     let nameless = start_vm_at(&bed.rx, None, &["wtap0"]);
     let owner = captured();
-    // A command's name has 15 characters.
+    // The kernel cuts the name of a command to 15 characters.
     assert_eq!((&owner["kind"], &owner["name"]), (&"process".into(), &QEMU[..15].into()));
     assert_eq!(number(&owner, "pid"), u64::from(nameless.id()));
     [far, nameless].into_iter().for_each(end);
@@ -167,7 +168,8 @@ fn root_a_veth_is_of_whoever_is_in_its_peers_namespace() {
     assert_eq!((&of_name["kind"], &of_name["name"]), (&"netns".into(), &bed.tx.netns[..].into()));
 }
 
-/// Description, frames and owner of each interface of a pattern that had frames: as the file says, and as the report.
+/// The interfaces of a pattern that had frames: name and description from the file; name, frames and owner from the
+/// report.
 fn by_interface(json: &Value, file: &str) -> (Vec<String>, Vec<(String, u64, String)>) {
     let fields = ["-Tfields", "-eframe.interface_name", "-eframe.interface_description"];
     let read = tool("tshark", &[&["-r", file][..], &fields].concat());
@@ -242,14 +244,14 @@ fn root_the_owner_of_an_interface_that_joins_later_is_found_and_no_frame_is_lost
             "capture wown* --engine {engine} --direction out --filter ip --json --write {file}"
         );
         let mut run = Run::capture_by(&bed.rx, weir(&line));
-        // As a container engine does it: first the link, and then its other end moves.
+        // As a container engine does: it creates the link, then moves its other end.
         sh(&bed.rx, "ip link add wown0 type veth peer name wfar0 && ip link set wown0 up");
         run.wait_for("that it joins", |run| run.stderr().contains("wown0"));
         let pid = process.id();
         sh(&bed.rx, &format!("ip link set wfar0 netns {pid}"));
         sh(&bed.rx, &format!("nsenter --net --target {pid} ip link set wfar0 up"));
         let sender = Sender::new(&up(&bed.rx, "wown0"));
-        // While it is looked for, and until it is found at the latest.
+        // Send during the search for the owner, which ends within 2.5 s.
         let (begin, mut sent) = (Instant::now(), 0);
         while begin.elapsed() < Duration::from_millis(2_500) {
             sender.send(&ipv4(60));
@@ -319,7 +321,7 @@ fn root_the_taps_of_a_vm_are_a_source() {
     let Some(_alone) = ready(test, &[QEMU]) else { return };
     for engine in ["af_packet", "bpf"] {
         let bed = bed();
-        // One that is there before and after each VM that holds it.
+        // A tap that exists before and after the VMs that open it.
         sh(&bed.rx, "ip tuntap add wkept0 mode tap multi_queue && ip link set wkept0 up");
         let web = start_vm(&bed, "guest=web1", &["wtap0", "wtap1"]);
         let db = start_vm(&bed, "web10", &["wtap2"]);
@@ -333,7 +335,7 @@ fn root_the_taps_of_a_vm_are_a_source() {
         taps.iter().zip([1, 2, 4]).for_each(|(tap, frames)| send(tap, frames));
         settle();
         [web, db].into_iter().for_each(end);
-        // The kept tap joins when a VM of this name holds it, leaves with it, and is not another VM's.
+        // The kept tap joins when a VM with this name opens it, leaves with that VM, and does not join for another VM.
         let says = |run: &Run, times| run.stderr().matches("wkept0").count() >= times;
         let web = start_vm(&bed, "web1", &["wkept0"]);
         run.wait_for("that it joins", |run| says(run, 1));

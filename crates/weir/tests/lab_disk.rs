@@ -1,5 +1,5 @@
-//! `weir lab disk`: the capacity of a disk, and refused arguments. No figure is asked for: other tests run
-//! beside it.
+//! `weir lab disk`: the capacity of a disk, and refused arguments. The measured figures are not checked, since other
+//! tests run at the same time.
 
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use weir_lab::testbed::Running;
 
-/// Beside the build: it is on a disk where `/tmp` may be in memory.
+/// A folder in the build directory, because `/tmp` may be in memory.
 fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build may write there")
 }
@@ -56,7 +56,7 @@ fn a_round_measures_each_part_and_leaves_nothing_behind() {
     for row in rows.iter().filter(|row| row["section"] == "both") {
         assert_eq!(row["rounds"][0]["frames"]["unaccounted"], 0, "{row}");
     }
-    // Three links and two numbers of drives for each of three sizes; a machine under load may keep nothing of one.
+    // Three frame sizes, each with three links and two numbers of drives. On a busy machine a size may have no result.
     assert!(sizing["computed_needs"].as_array().unwrap().len() <= 9, "{sizing}");
     assert_eq!(sizing["computed_links"].as_array().unwrap().len(), 6, "{sizing}");
     assert_eq!(sizing["interrupted"], false);

@@ -1,4 +1,4 @@
-//! `weir capture --latency`: delays from the generator's stamp to the consumer.
+//! `weir capture --latency`: the delay from the generator's stamp to the consumer.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn root_every_stamped_frame_is_timed_and_no_other_is() {
         assert_eq!(json["latency"]["early"], 0, "{case}: stamped and read by one clock");
         let delays = delays(&json);
         assert!(delays[0] > 0.0 && delays.is_sorted(), "{case}: {delays:?}");
-        // A wrong clock is off by years, or by the TAI offset of 37 s.
+        // With a wrong clock the delays would be off by years, or by the TAI offset of 37 s.
         assert!(delays[4] < 30e6, "{case}: {delays:?}");
     }
 }
@@ -49,7 +49,7 @@ fn root_every_stamped_frame_is_timed_and_no_other_is() {
 fn root_a_stopped_consumer_shows_in_every_delay() {
     let Some(_alone) = ready("root_a_stopped_consumer_shows_in_every_delay", &[]) else { return };
     let bed = bed();
-    // The kernel writes the ring, whatever this process does.
+    // The kernel writes into the ring even while this process is stopped.
     let mut run = Run::capture(&bed.rx, &format!("{} --latency rest --json", HOOKS[0]));
     run.signal(libc::SIGSTOP);
     let sent = number(&generate(&bed.tx, "--frames 1000 --stamp"), "sent");
@@ -58,7 +58,7 @@ fn root_a_stopped_consumer_shows_in_every_delay() {
     settle();
     let json = run.stop().expect(0).json();
     assert_eq!(json["latency"]["frames"], sent);
-    // Half of them waited for all of that sleep at least; digits of the histogram are three.
+    // At least half of the frames waited for the whole sleep. The histogram has three significant digits.
     let median = delays(&json)[0];
     assert!(median > 299_000.0, "{median} us");
 }

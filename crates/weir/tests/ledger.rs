@@ -1,4 +1,4 @@
-//! The ledger against the generator: every frame is kept or named, at every hook, to the frame.
+//! The ledger compared with the generator: at every hook, each frame is kept or counted as a named loss.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn root_every_frame_sent_at_full_rate_is_captured_or_named() {
 fn root_a_modest_count_is_captured_whole_by_every_way_in() {
     let test = "root_a_modest_count_is_captured_whole_by_every_way_in";
     let Some(_alone) = ready(test, &[]) else { return };
-    // Few and slow enough for the emulated guest with the oldest kernel, where this runs as well.
+    // Few enough frames, at a low rate, for the emulated guest with the oldest kernel, in which this test runs as well.
     for args in HOOKS.into_iter().chain(["--engine bpf --hook tc --tc-attach clsact"]) {
         let bed = bed();
         let capture = Run::capture(&bed.rx, &format!("{args} --json"));
@@ -57,7 +57,7 @@ fn root_a_modest_count_is_captured_whole_by_every_way_in() {
         settle();
         let json = capture.stop().expect(0).json();
         println!("{args}: {gen_json}\n{json}");
-        // A receiver that is emulated may be too slow for the link, which then refuses some.
+        // An emulated receiver may be too slow; the link then refuses some frames.
         let sent = number(&gen_json, "sent");
         assert_eq!(sent + number(&gen_json, "refused"), 20_000, "{args}: {gen_json}");
         assert!(sent > 1000, "{args}: {gen_json}");
@@ -75,13 +75,13 @@ fn root_overload_in_a_small_ring_is_lapped_and_counted_to_the_frame() {
         let bed = bed();
         let dir = folder();
         let (file, name) = path(&dir, "lapped.pcapng");
-        // One frame in a thousand would fill this ring; a file takes what it can.
+        // The 300,000 frames below are more than this ring holds.
         let hook = patient(hook);
         let args = format!("{hook} --ring-size 8MiB --write {name} --json --fail-on-loss");
         let mut capture = Run::capture(&bed.rx, &args);
         generate(&bed.tx, "--frames 1000 --rate 100kpps");
         settle();
-        // The writer goes on over the stopped reader's head.
+        // The writer overtakes the stopped reader.
         capture.signal(libc::SIGSTOP);
         let sent = 1000 + number(&generate(&bed.tx, "--frames 300k --rate 1Mpps"), "sent");
         capture.signal(libc::SIGCONT);
@@ -89,10 +89,10 @@ fn root_overload_in_a_small_ring_is_lapped_and_counted_to_the_frame() {
         closes(&json);
         assert_eq!(number(&json, "offered"), sent, "{hook}: {json}");
         assert!(number(&json, "lapped") + dropped(&json) > 0, "{hook}: {json}");
-        // All came on one CPU, whose ring nothing is late in, or copiers were waited for.
+        // No frame is late: all came on one CPU and so into one ring, or the merge waited for the copiers.
         assert_eq!(number(&json, "late"), 0, "{hook}: {json}");
         let (_, frames) = tools::read(&file);
-        // Every number at most once, and just as many missing as the ledger says.
+        // Every number is in the file at most once, and as many are missing as the ledger says.
         assert_eq!(frames.len() as u64, number(&json, "delivered"), "{hook}: {json}");
         let mut last = None;
         for frame in &frames[1000..] {
@@ -115,8 +115,9 @@ fn root_a_small_ring_is_not_held_until_it_is_lapped() {
     let bed = bed();
     let dir = folder();
     let (file, name) = path(&dir, "pressed.pcapng");
-    // Two rings of 4 MiB. Nothing comes from `lo`, so every frame of the other would wait for the slack: a
-    // second and a half fills its ring, and leaves half of that to a reader who has lost its CPU.
+    // Two rings of 4 MiB. Nothing comes from `lo`, so every frame of the other interface would wait for the slack of
+    // 10 s, but its ring is full after some 1.4 s. The merge stops waiting when the ring is half full, which leaves
+    // 0.7 s to a reader that is not scheduled.
     sh(&bed.rx, "ip link set lo up");
     let args = "lo --engine af_packet --ring-size 4MiB --merge-slack 10s";
     let capture = Run::capture(&bed.rx, &format!("{args} --write {name} --json"));
@@ -136,21 +137,22 @@ fn root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed() {
     let test = "root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed";
     let Some(_alone) = ready(test, &[]) else { return };
     for hook in HOOKS {
-        // Other programs on this machine can spoil a try, but make none better.
+        // Other programs on this machine can only make a try fail, never succeed.
         let free = (0..3).any(|_| a_stopped_reader_holds_nobody_up(hook));
         assert!(free, "{hook}: the generator was held up, three times");
     }
 }
 
-/// Stops a reader at full rate, long enough for its ring to be written several times over. The ledger must be exact;
-/// returns whether the generator, in whose softirq the frames are written, went on as before.
+/// Stops a reader at full rate, until its ring has been overwritten several times. The ledger must be exact. Returns
+/// whether the generator, in whose softirq the frames are written, kept its rate.
 fn a_stopped_reader_holds_nobody_up(hook: &str) -> bool {
     let bed = bed();
     let mut stopped = Run::capture(&bed.rx, &format!("{hook} --json --ring-size 16MiB"));
     let before = generate(&bed.tx, &format!("--duration {}ms", volume(1000)));
     stopped.signal(libc::SIGSTOP);
     let during = generate(&bed.tx, &format!("--duration {}", seconds(2)));
-    // A busy machine's rate, or a fifth of the time, may be too little for the rings, the kernel's included.
+    // On a busy machine or in a repeated run, this may be too few frames to fill the rings and the kernel's buffers, so
+    // send the rest of 400,000.
     let rest = 400_000u64.saturating_sub(number(&during, "sent")).max(1);
     let rest = generate(&bed.tx, &format!("--frames {rest}"));
     stopped.signal(libc::SIGCONT);
@@ -167,18 +169,18 @@ fn a_stopped_reader_holds_nobody_up(hook: &str) -> bool {
     );
     let sent: u64 = [&before, &during, &rest, &after].map(|sent| number(sent, "sent")).iter().sum();
     assert_eq!(number(&json, "offered"), sent, "{hook}: {json}");
-    // So the lapped count is exact: the frames that the writer counted, without those that were read.
+    // This makes the lapped count exact: the frames that the writer counted minus those that were read.
     closes(&json);
     if hook.contains("bpf") {
-        // The kernel went on writing: frames that the reader missed are lapped, not dropped.
+        // The kernel continued to write: frames that the reader missed are lapped, not dropped.
         assert!(number(&json, "lapped") > 0, "{hook}: {json}");
         assert_eq!(dropped(&json), 0, "{hook}: {json}");
     } else {
         assert!(number(&json, "lapped") + dropped(&json) > 0, "{hook}: {json}");
     }
     assert!(number(&json, "delivered") > 0, "{hook}: {json}");
-    // A generator that waits for a stopped reader sends next to nothing. Half is left for a rate that differs
-    // from second to second, the more so on shared processors.
+    // A generator that waited for the stopped reader would send almost nothing. The limit is one half because the rate
+    // varies from second to second, above all on shared processors.
     rate(&during) > 0.5 * rate(&before).min(rate(&after))
 }
 
@@ -191,7 +193,7 @@ fn root_two_captures_of_one_link_do_not_know_of_each_other() {
     let mut bad = Run::capture(&bed.rx, "--engine bpf --hook tc --json --ring-size 8MiB");
     let xdp = Run::capture(&bed.rx, "--engine bpf --hook xdp --json");
     bad.signal(libc::SIGSTOP);
-    // Five seconds.
+    // Takes 5 s.
     let line = format!("--frames {} --rate 100kpps", volume(500_000));
     let sent = number(&generate(&bed.tx, &line), "sent");
     settle();
@@ -210,7 +212,7 @@ fn root_frames_that_the_consumer_does_not_want_are_nobodys_loss() {
     let test = "root_frames_that_the_consumer_does_not_want_are_nobodys_loss";
     let Some(_alone) = ready(test, &[]) else { return };
     let bed = bed();
-    // Frames go on coming while the last ones are counted.
+    // More frames arrive while the last ones are counted.
     let capture = Run::capture(&bed.rx, "--json --frames 10k --fail-on-loss");
     let generator = Run::start(
         &bed.tx,
@@ -269,7 +271,7 @@ fn root_a_mix_has_its_sizes_by_number_and_its_bytes_are_exact() {
         let json = capture.stop().expect(0).json();
         closes(&json);
         assert_eq!(number(&sent, "attempted"), 12_005, "{sent}");
-        // On a busy machine some may be refused; then the link counts the bytes.
+        // On a busy machine some frames may be refused; then only the capture's count of bytes can be compared.
         let count = number(&sent, "sent");
         assert_eq!(number(&json, "offered"), count, "{sent} {json}");
         assert_eq!(number(&sent, "bytes"), number(&json, "bytes") + 4 * count, "{sent} {json}");
@@ -277,8 +279,8 @@ fn root_a_mix_has_its_sizes_by_number_and_its_bytes_are_exact() {
             assert_eq!(number(&sent, "bytes"), imix.bytes(0, 12_005), "{sent}");
         }
         assert_eq!(sent["mix"].to_string(), "[[64,7],[594,4],[1518,1]]");
-        // 34.8 Mbit at 100 Mbit/s, less the time that the bucket makes up for; more is the
-        // machine's delay.
+        // 34.8 Mbit at 100 Mbit/s take 0.348 s. The rate limiter may make up for some lost time; a busy machine may
+        // take longer.
         assert!(sent["duration_s"].as_f64().unwrap() >= 0.29, "{sent}");
         let (_, frames) = tools::read(&file);
         assert_eq!(frames.len() as u64, count, "{args}");

@@ -1,4 +1,5 @@
-//! Nothing stays behind: not after a tidy end, not after SIGKILL, not on the next start.
+//! A capture leaves nothing behind when it ends or is killed. Only clsact filters outlive SIGKILL; the next capture
+//! removes them.
 
 mod common;
 
@@ -12,8 +13,8 @@ use common::bpf::{CountingFilter, attached};
 use common::{HOOKS, Run, bed, closes, generate, number, promiscuity, ready, settle, sh, weir};
 use weir_lab::Testbed;
 
-/// Things that a capture could leave on an interface: tcx ingress, tcx egress, XDP; clsact filters
-/// of both sides, as text; memberships that keep it promiscuous.
+/// State that a capture could leave on an interface: programs at tcx ingress, tcx egress and XDP; clsact filters of
+/// both directions, as text; and the promiscuity counter.
 type Traces = ([u32; 3], String, u64);
 
 fn traces(bed: &Testbed) -> Traces {
@@ -25,7 +26,7 @@ fn nothing() -> Traces {
     ([0, 0, 0], String::new(), 0)
 }
 
-/// The kernel takes links and sockets back when the process is gone, a little later.
+/// Waits until an interface has no traces. The kernel removes links and sockets a little after the process has ended.
 #[track_caller]
 fn soon_nothing(bed: &Testbed, what: &str) {
     let start = Instant::now();
@@ -74,7 +75,7 @@ fn root_a_killed_capture_leaves_nothing() {
         run.signal(libc::SIGKILL);
         assert_eq!(run.end().code, None);
         soon_nothing(&bed, hook);
-        // And the next one finds the way free.
+        // The next capture can attach.
         let run = Run::capture(&bed.rx, &format!("{hook} --json"));
         generate(&bed.tx, "--frames 100 --rate 10kpps");
         settle();
@@ -108,11 +109,11 @@ fn root_the_filters_of_a_killed_clsact_capture_go_with_the_next_start() {
     let test = "root_the_filters_of_a_killed_clsact_capture_go_with_the_next_start";
     let Some(_alone) = ready(test, &[]) else { return };
     let mut pids = Vec::new();
-    // Whatever the next start is, it clears up.
+    // Every kind of capture removes the filters when it starts.
     for next in ["--hook tc --tc-attach clsact", "--hook tc", "--hook xdp"] {
         let bed = bed();
         let mut killed = Run::capture(&bed.rx, "--hook tc --tc-attach clsact");
-        // One that lives keeps its filters.
+        // The filters of a running capture stay.
         let lives = Run::capture(&bed.rx, "--hook tc --tc-attach clsact --json");
         let pid = killed.pid();
         pids.extend([pid, lives.pid()]);
@@ -157,7 +158,7 @@ fn root_the_filters_of_a_killed_pattern_go_with_the_next_start() {
     killed.signal(libc::SIGKILL);
     assert_eq!(killed.end().code, None);
     assert_eq!(pids.map(filters), [6, 6]);
-    // Their lock may be gone already: it is of no namespace, and any capture that starts meanwhile removes it.
+    // The lock file may be gone already: it belongs to no namespace, so any capture that starts removes it.
     let of_filters = records_of(&pids[..1]).into_iter().filter(|name| !name.starts_with("lock-"));
     assert_eq!(of_filters.count(), 2 * 4, "those of wrx0, too");
     let next = capture();
@@ -169,10 +170,10 @@ fn root_the_filters_of_a_killed_pattern_go_with_the_next_start() {
     assert_eq!(records_of(&pids), Vec::<String>::new());
 }
 
-/// Records about filters of these processes; other captures may have some.
+/// Records about the filters of these processes. Other captures may have records, too.
 fn records_of(pids: &[u32]) -> Vec<String> {
     let of_one = |record: &str, pid| {
-        // Those of many filters name their lock, which is a file, too.
+        // The record of a source with many filters also names its lock, which is a file of its own.
         let place = record.split('@').next().unwrap_or_default();
         place.ends_with(&format!("-{pid}")) || place.starts_with(&format!("lock-{pid}-"))
     };
@@ -195,7 +196,7 @@ fn root_what_is_written_down_about_a_namespace_goes_when_that_is_gone() {
     killed.end();
     assert_eq!(records_of(&[pid]).len(), 2);
     drop(gone);
-    // Somebody's new namespace may have its number for a while.
+    // A new namespace of another program may have the same inode number for a while.
     let start = Instant::now();
     while records_of(&[pid]) != Vec::<String>::new() {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", records_of(&[pid]));
@@ -220,7 +221,7 @@ fn root_filters_of_a_process_that_cannot_be_seen_are_left_alone() {
         assert_eq!(traces(&bed).1, before, "{next}");
     }
     drop(hidden);
-    // The kernel ends what was below it; then its filters are nobody's.
+    // The kernel kills the processes of that PID namespace; then the filters belong to no process.
     let start = Instant::now();
     while traces(&bed).1 == before {
         assert!(start.elapsed() < Duration::from_secs(10), "never swept");
@@ -243,7 +244,7 @@ fn root_an_interface_named_twice_is_one_source_with_a_filter_a_side() {
     settle();
     let json = run.stop().expect(0).json();
     closes(&json);
-    // Both want the same, and share it.
+    // Both names are for the same feed, so each frame is delivered once.
     assert_eq!(number(&json, "delivered"), 100, "{json}");
     assert_eq!(traces(&bed), nothing());
     assert_eq!(records_of(&pids), Vec::<String>::new());
@@ -253,7 +254,7 @@ fn root_an_interface_named_twice_is_one_source_with_a_filter_a_side() {
 fn root_filters_of_others_outlive_a_killed_clsact_capture_and_its_sweep() {
     let test = "root_filters_of_others_outlive_a_killed_clsact_capture_and_its_sweep";
     let Some(_alone) = ready(test, &[]) else { return };
-    // Theirs behind ours, and beside ours: priority 1 is the first that we try.
+    // Another program's filter after ours (priority 0: chosen by the kernel), and at priority 1, the first that we try.
     for (priority, next) in
         [(0, "--hook tc"), (1, "--hook tc --tc-attach clsact"), (1, "--hook xdp")]
     {
@@ -297,7 +298,7 @@ fn root_a_capture_that_cannot_start_leaves_nothing() {
         return;
     };
     let bed = bed();
-    // The first interface is attached before the second refuses.
+    // The capture attaches to the first interface before the second one refuses.
     let theirs = common::bpf::XdpPass::attach(&bed.tx);
     let sources = [&bed.rx, &bed.tx].map(|end| format!("netns:{}/{}", end.netns, end.iface));
     let command = common::weir(&format!("capture {} --hook xdp", sources.join(" ")));

@@ -1,5 +1,4 @@
-//! `libweir.so` and the Python package on it: programs that are compiled and run here, at a daemon in a process of
-//! its own.
+//! `libweir.so` and the Python package that uses it: the tests compile and run programs that read from a daemon.
 
 mod common;
 mod library {
@@ -17,10 +16,10 @@ use weir_lab::testbed::{require_root, require_tool};
 use common::{bed, generate, ready, tools};
 use library::daemon::{Daemon, Printed, root, run};
 
-/// Frames of a file that is read again: every third one is to port 53.
+/// Frames in the recorded file. Every third one is to port 53.
 const RECORDED: u64 = 3000;
 
-/// Some 10 s of frames, more than any test reads.
+/// A source that generates frames until the daemon ends.
 const LIVE: &str =
     "[sources.live]\nsource = 'gen:rate=100kpps,flows=multi'\neverybody = true\nring_mib = 16\n";
 
@@ -54,7 +53,7 @@ fn recorded(path: &Path) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A daemon whose source `file` has the recorded frames.
+/// A daemon whose source `file` contains the recorded frames.
 fn daemon_of_a_file() -> Daemon {
     let file =
         "[sources.file]\nsource = 'file:DIR/recorded.pcapng'\neverybody = true\nring_mib = 16\n";
@@ -91,7 +90,7 @@ fn blocks_that_are_written_one_after_the_other_are_a_file() {
     if ["tshark", "capinfos", "tcpdump"].iter().all(|tool| require_tool(test, tool)) {
         tools::all_read(&written, &expected);
     }
-    // As the command line writes it.
+    // `weir capture` writes the same frames.
     let command_line = daemon.path("captured.pcapng");
     run(daemon
         .command(env!("CARGO_BIN_EXE_weir"))
@@ -228,7 +227,7 @@ fn a_daemon_that_is_killed_and_started_again_is_read_on_from() {
     let mut child = program.args(["outlive", "host:live"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "reading 1");
-    // The program's signals are not for the library's thread.
+    // The thread of the library must not handle the program's signals.
     let blocked = blocked_signals(child.id(), "plug-client");
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGCHLD] {
         assert_ne!(blocked & 1 << (signal - 1), 0, "signal {signal}: {blocked:#x}");
@@ -260,7 +259,7 @@ fn the_header_is_for_cpp_too_and_pkg_config_finds_the_library() {
     assert_eq!(run(&mut asked).trim(), "-I/opt/weir/include -L/opt/weir/lib -lweir");
 }
 
-/// A Python that finds package, library and daemon.
+/// Python with the environment to find the package, the library and the daemon.
 fn python(daemon: &Daemon) -> Command {
     let mut python = daemon.command("python3");
     python.env("PYTHONPATH", root().join("python/src")).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -278,7 +277,7 @@ fn the_python_package_reads_waits_and_changes() {
     run(python.args(["-m", "unittest", "discover", "-v", "-s"]).arg(root().join("python/tests")));
 }
 
-/// The programs of docs/library.md that are marked so.
+/// The programs in docs/library.md that are marked as checked.
 fn programs_of_the_page(language: &str) -> Vec<String> {
     let page = std::fs::read_to_string(root().join("docs/library.md")).unwrap();
     let mark = format!("<!-- checked: {language} -->\n```{language}\n");

@@ -1,4 +1,4 @@
-//! `weir lab load-bpf`: every program meets the verifier, and what does not is named.
+//! `weir lab load-bpf`: every program is loaded, or reported as skipped.
 
 mod common;
 

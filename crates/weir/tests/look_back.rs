@@ -1,4 +1,4 @@
-//! `--write DIR/ --on-trigger`: only what lies around a trigger is recorded, and every other frame is counted.
+//! `--write DIR/ --on-trigger`: only frames around a trigger are recorded, and all others are counted.
 
 mod common;
 
@@ -11,7 +11,7 @@ use weir_frame::read::FrameReader;
 
 use common::{Run, bed, closes, folder, generate, number, path, ready, settle, weir};
 
-/// Complete files of a recorder, and whether there are others.
+/// The complete files of a recorder, and whether there are files that it still writes.
 fn files(directory: &Path) -> (Vec<PathBuf>, bool) {
     let names = fs::read_dir(directory).expect("a directory");
     let names = names.map(|entry| entry.expect("an entry").path());
@@ -36,7 +36,7 @@ fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
     frames
 }
 
-/// The ledger of a run that ended well.
+/// Runs `weir`, which must succeed; returns its ledger.
 fn ledger(line: &str) -> Value {
     let ended = weir(line).output().expect("weir");
     assert!(ended.status.success(), "{line}: {}", String::from_utf8_lossy(&ended.stderr));
@@ -49,7 +49,7 @@ fn ledger(line: &str) -> Value {
 fn frames_around_one_that_the_filter_accepts_are_recorded() {
     let dir = folder();
     let (whole, record) = (dir.path().join("whole.pcapng"), dir.path().join("rec"));
-    // Each frame is a flow of its own, and one every 5 us.
+    // One frame every 5 us, each in a flow of its own.
     let source = "gen:size=300,flows=100000,frames=100000,rate=200kpps";
     ledger(&format!("capture {source} --write {} --json", whole.display()));
     let all = frames(&whole);
@@ -77,19 +77,19 @@ fn frames_around_one_that_the_filter_accepts_are_recorded() {
     let saved: Vec<_> = files(&record).0.iter().flat_map(|file| frames(file)).collect();
     let first = all.iter().position(|frame| *frame == saved[0]).expect("one of them");
     assert!(saved == all[first..first + saved.len()], "{} frames from {first} on", saved.len());
-    // 10 ms are 2000 frames; further frames are of the same blocks.
+    // 10 ms are 2000 frames. More are recorded because whole blocks are.
     let (before, after) = (at - first, first + saved.len() - 1 - at);
     assert!((2000..9000).contains(&before) && (2000..9000).contains(&after), "{before} {after}");
     assert_eq!(number(&json, "untriggered"), 100_000 - saved.len() as u64, "{json}");
-    // A filter of which no frame is: nothing is recorded, and nothing is lost.
+    // No frame passes this filter: nothing is recorded, and nothing is lost.
     let (json, _) = record_line("filter:host 203.0.113.99");
     assert_eq!((number(&json, "untriggered"), number(&json, "lapped")), (100_000, 0), "{json}");
     assert_eq!(json["recorder"]["files"], 0, "{json}");
-    // Less than the rate of the frames.
+    // This limit is below the rate of the frames, so it triggers.
     let (json, _) = record_line("rate:100kpps");
     assert!(json["recorder"]["look_back"]["rate"].as_u64() > Some(2), "{json}");
-    // In the middle of each tenth of a second it is more, and 10 ms before and behind that are a fifth of all. Further
-    // frames are of the same blocks.
+    // The limit is exceeded in the middle of each interval of 0.1 s. 10 ms before and 10 ms after that are a fifth of
+    // all frames. More are recorded because whole blocks are.
     assert!((20_000..60_000).contains(&number(&json, "delivered")), "{json}");
     let (json, _) = record_line("rate:10Gbps");
     assert_eq!(json["recorder"]["look_back"]["rate"], 0, "{json}");
@@ -134,7 +134,7 @@ fn root_a_command_and_a_signal_have_the_past_of_a_link_recorded() {
     assert_eq!(files(&record), (vec![], false), "nothing has happened yet");
     let ended = weir(&format!("trigger --control {control} --json")).output().expect("weir");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    // Complete once the time is over, while the capture goes on.
+    // The files are complete once the time of `--save-after` is over, while the capture continues.
     run.wait_for("the first recording", |_| {
         let (complete, open) = files(&record);
         !complete.is_empty() && !open
@@ -162,7 +162,7 @@ fn root_a_command_and_a_signal_have_the_past_of_a_link_recorded() {
     assert_eq!(number(&json, "delivered"), recorded(&all) as u64, "{json}");
     assert!(number(&json, "untriggered") >= 300, "{json}");
     assert_eq!(number(&json, "lapped"), 0, "{json}");
-    // A capture that waits for nothing says so.
+    // A capture without `--on-trigger` refuses the command.
     let run = Run::capture(&bed.rx, &format!("--json --control {control}"));
     let ended = weir(&format!("trigger --control {control}")).output().expect("weir");
     let text = String::from_utf8_lossy(&ended.stderr).into_owned();

@@ -1,5 +1,5 @@
-//! All commands have one manner: the JSON of each names the same things by the same words and with their units, and
-//! what cannot run ends with status 2, with its reason on standard error. Only the JSON of commands for root needs rights.
+//! All commands behave alike: their JSON uses the same names for the same things, with units, and a command that cannot
+//! run ends with status 2 and a reason on standard error. Only the test of root's commands needs rights.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use weir_lab::Testbed;
 use weir_lab::testbed::{End, in_netns, require_root};
 
-/// Names that a thing might have, and the one that it has.
+/// Names that must not be used in JSON, and the name to use instead.
 const SYNONYMS: [(&str, &str); 27] = [
     ("dev", "interface"),
     ("device", "interface"),
@@ -42,17 +42,17 @@ const SYNONYMS: [(&str, &str); 27] = [
     ("wire_bytes", "bytes"),
 ];
 
-/// Names of the daemon's protocol, which clients of other versions and the C library read; `weir status` passes them
-/// on.
+/// Names in the daemon's protocol. They cannot change, because clients of other versions and the C library read them;
+/// `weir status` prints them as they are.
 const OF_PROTOCOL: [&str; 3] = ["lag", "seconds", "wire_bytes"];
 
-/// Objects whose keys are names of others: features of `ethtool`, sizes of pages, blocked entries.
+/// Objects whose keys are not Weir's names: features of `ethtool`, page sizes, blocked entries.
 const NAMED_BY_OTHERS: [&str; 3] = ["features", "hugepages_free", "left_ms"];
 
-/// Numbers of the lab whose unit is a field of the row that they are in, or part of a target's words.
+/// Numbers in the lab's results whose unit is another field of the same row, or part of the target's text.
 const UNIT_BESIDE: [&str; 5] = ["limit", "max", "median", "min", "value"];
 
-/// Keys whose values have several kinds, and why.
+/// Keys whose values have several JSON types, and the reason.
 const KINDS: [(&str, &str); 12] = [
     ("blocked", "a ledger: frames; weir block: the list"),
     ("cores", "doctor: each of them; of the lab's machine how many"),
@@ -68,10 +68,10 @@ const KINDS: [(&str, &str); 12] = [
     ("value", "doctor: a setting's, as text; lab: of a round a number, of a row a summary"),
 ];
 
-/// Commands of one daemon, one capture and one recording.
+/// Runs commands with one daemon, one capture and one recording, and collects their JSON.
 struct Bench {
     dir: TempDir,
-    /// Whose namespace they run in.
+    /// The end in whose network namespace the commands run; `None`: in that of the test.
     end: Option<End>,
     children: Vec<Child>,
     objects: Vec<(String, Value)>,
@@ -95,7 +95,7 @@ impl Bench {
         command
     }
 
-    /// Keeps each JSON object that the command prints. There must be one, and nothing else.
+    /// Runs a command and keeps the JSON objects that it prints. There must be at least one, and no other output.
     fn run(&mut self, line: &str) {
         let mut command = self.command(line);
         let output = match &self.end {
@@ -113,7 +113,7 @@ impl Bench {
         assert!(self.objects.len() > before, "{line}: {:?}: {says}", output.status);
     }
 
-    /// Passes if all objects have one vocabulary.
+    /// Passes if all objects follow the rules for names, and a key has the same type everywhere.
     fn judge(&self, names_min: usize) {
         let mut kinds: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
         let mut found = BTreeSet::new();
@@ -135,7 +135,7 @@ impl Bench {
         assert!(kinds.len() > names_min, "only {} names were seen", kinds.len());
     }
 
-    /// Starts one that goes on, and waits until its socket is there.
+    /// Starts a command in the background, and waits until its socket exists.
     fn start(&mut self, line: &str, socket: &str) {
         let mut command = self.command(line);
         let log = fs::File::create(self.dir.path().join(format!("{socket}.log"))).expect("a file");
@@ -151,7 +151,7 @@ impl Bench {
     }
 }
 
-/// Calls `tell` with each key, its value, and the key of the object that it is in.
+/// Calls `tell` with the key of the object that contains a field, the field's key, and its value, for every field.
 fn walk(value: &Value, within: &str, tell: &mut impl FnMut(&str, &str, &Value)) {
     match value {
         Value::Object(fields) => {
@@ -178,14 +178,14 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Faults of one field.
+/// Rules that a field violates.
 fn faults(is_of_daemon: bool, within: &str, key: &str, value: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     let is_snake = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !key.starts_with(|c: char| c.is_ascii_lowercase()) || !key.chars().all(is_snake) {
         faults.push("is no snake_case".to_owned());
     }
-    // Places where frames were lost have names of their own, as have statistics of an export.
+    // The keys of `drops` are the names of places.
     if within != "drops"
         && !(is_of_daemon && OF_PROTOCOL.contains(&key))
         && let Some((_, word)) = SYNONYMS.iter().find(|(word, _)| *word == key)
@@ -205,13 +205,13 @@ fn faults(is_of_daemon: bool, within: &str, key: &str, value: &Value) -> Vec<Str
     if ["is_", "has_"].iter().any(|start| key.starts_with(start)) && !is_yes_or_no {
         faults.push(format!("is neither true nor false: {value}"));
     }
-    // A fraction is a measure, so it has a unit.
+    // A number with a fraction is a measured value, so its name must contain a unit.
     let units = ["_s", "_ms", "_us", "pps", "gbps", "_bps", "_per_second", "_share"];
     let has_unit = ends(&units) || ends(&["_percent", "_cores"]) || UNIT_BESIDE.contains(&key);
     if value.is_f64() && !has_unit {
         faults.push(format!("has no unit: {value}"));
     }
-    // Settings are in the kernel's words.
+    // Values of settings are texts as the kernel writes them.
     let is_plain = within != "settings";
     if is_plain && value.as_str().is_some_and(|it| it == "true" || it.parse::<f64>().is_ok()) {
         faults.push(format!("is text: {value}"));
@@ -282,14 +282,14 @@ fn root_json_has_one_vocabulary() {
     bench.judge(150);
 }
 
-/// The output of `weir` with these words.
+/// The output of `weir` with these arguments.
 fn weir(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(words).env("LC_ALL", "C").env_remove("WEIR_SOCKET").stdin(Stdio::null());
     command.output().expect("weir")
 }
 
-/// The verbs that help lists, and the verbs of those.
+/// Every command that the help lists, with its subcommands.
 fn verbs(of: &[String]) -> Vec<Vec<String>> {
     let words: Vec<&str> = of.iter().map(String::as_str).chain(["--help"]).collect();
     let help = String::from_utf8(weir(&words).stdout).expect("text");
@@ -302,7 +302,7 @@ fn verbs(of: &[String]) -> Vec<Vec<String>> {
     names.flat_map(|name| verbs(&[of, &[name.to_owned()]].concat())).collect()
 }
 
-/// Fails unless it ended with 2, nothing on standard output, and a reason.
+/// Passes if the command ends with status 2, prints a reason, and prints nothing on standard output.
 fn refused(words: &[&str]) {
     let output = weir(words);
     let says = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! TCP with its offloads on, and the two directions of a link.
+//! TCP with segmentation offloads, and the two directions of a link.
 
 mod common;
 
@@ -31,15 +31,15 @@ fn transfer(bed: &Testbed) {
     assert_eq!(reader.join().expect("the reader"), BYTES);
 }
 
-/// Puts the TCP payload towards the receiver together by sequence number: the bytes that were sent,
-/// if no frame is missing, cut or shifted.
+/// Reassembles the TCP payload towards the receiver by sequence number. It equals the bytes that were sent if no frame
+/// is missing, cut or shifted.
 fn payload(frames: &[&Got]) -> Vec<u8> {
     let mut stream = vec![None; BYTES];
     let mut first = None;
     for frame in frames {
         let ip = &frame.data[14..];
         let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-        // Longer than 65535 (BIG TCP) is written as 0.
+        // The length is 0 if it exceeds 65535 (BIG TCP).
         let total = if total == 0 { ip.len() } else { total };
         let tcp = &ip[usize::from(ip[0] & 15) * 4..total];
         if u16::from_be_bytes([tcp[2], tcp[3]]) != 7777 {
@@ -69,7 +69,7 @@ fn root_super_frames_are_kept_whole_flagged_and_counted() {
     let (at_rx, rx_name) = path(&dir, "rx.pcapng");
     let runs = [(&bed.tx, &tx_name), (&bed.rx, &rx_name)]
         .map(|(end, name)| Run::capture(end, &format!("--hook tc --json --write {name}")));
-    // The same frames once more, by bytes in their headers, in their pages, and by their length.
+    // A second capture of the same frames, with filters on bytes in the headers, on bytes in pages, and on the length.
     let filters = ["tcp dst port 7777", "ip[3000] & 1 != 0", "greater 10000", "tcp[5] & 1 != 0"];
     let mut command = weir(&format!("capture {} --hook tc --json", bed.rx.iface));
     for (at, filter) in filters.iter().enumerate() {
@@ -134,7 +134,7 @@ fn root_loopback_shows_each_packet_once_to_libpcap_and_twice_to_others() {
         let json = capture.stop().expect(0).json();
         closes(&json);
         assert_eq!(number(&json, "delivered"), 25 * times, "{engine}: {json}");
-        // libpcap counts the doubles that it keeps to itself: they are filtered, not lost.
+        // libpcap counts the duplicates that it discards: they are filtered, not lost.
         assert_eq!(number(&json, "offered") - number(&json, "filtered"), 25 * times, "{json}");
     }
 }
@@ -169,7 +169,7 @@ fn a_direction_takes_just_its_frames(engine: &str) {
         let json = capture.stop().expect(0).json();
         closes(&json);
         let (_, frames) = read(&file);
-        // libpcap does not tell which way a frame went.
+        // libpcap does not report the direction of a frame.
         if !engine.contains("pcap") {
             let count = |flag| frames.iter().filter(|frame| frame.has(flag)).count();
             assert_eq!(count(Flags::INBOUND), inbound, "{args}");

@@ -1,4 +1,4 @@
-//! Fate of output that nobody takes. None of it needs rights: the frames are made in memory.
+//! Output that cannot be written or that nobody reads, and printed lines. No test needs rights: frames are generated.
 
 use std::io::{self, PipeReader, Read};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_frame::read::FrameReader;
 use weir_lab::testbed::require_tool;
 
-/// A line of shell in which `weir` is the program, and `in_folder` goes to one that lasts as long.
+/// Runs a line of shell. In it `weir` is the program, and `in_folder` changes to a folder that is removed at the end.
 fn shell(line: &str) -> Output {
     let weir = format!(
         "weir() {{ {} \"$@\"; }}
@@ -51,7 +51,8 @@ fn a_report_whose_reader_has_left_is_not() {
     }
 }
 
-/// `weir`, with standard output a pipe that is read here, or not.
+/// Starts `weir` with a pipe as its standard output; returns the pipe's reader. With `stderr_too`, standard error is
+/// the same pipe.
 fn piped(args: &str, stderr_too: bool) -> (Child, PipeReader) {
     let (reader, writer) = io::pipe().expect("a pipe");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -60,10 +61,10 @@ fn piped(args: &str, stderr_too: bool) -> (Child, PipeReader) {
     (command.stdout(writer).stderr(stderr).spawn().expect("weir"), reader)
 }
 
-/// Waits for its first line, which says what it captures, and returns it.
+/// Waits for the first line on standard error, which says what is captured, and returns it.
 fn begun(child: &mut Child) -> String {
     let (mut says, mut byte) = (Vec::new(), [0]);
-    // Byte by byte: the rest is somebody else's.
+    // Byte by byte, because the caller reads what follows the line.
     let stderr = child.stderr.as_mut().expect("a pipe");
     while !says.ends_with(b"\n") && stderr.read(&mut byte).expect("a pipe") > 0 {
         says.push(byte[0]);
@@ -72,11 +73,11 @@ fn begun(child: &mut Child) -> String {
 }
 
 fn interrupt(child: &Child) {
-    // SAFETY: kill takes two numbers; the child is not waited for yet, so the id is still its own.
+    // SAFETY: kill takes two numbers; the child was not waited for yet, so no other process has its id.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
 }
 
-/// Its exit status, and how long that took; killed after the limit.
+/// The exit status, and the time until the end. Kills the child after the limit.
 fn end(child: &mut Child, limit: Duration) -> (Option<i32>, Duration) {
     let begin = Instant::now();
     loop {
@@ -97,8 +98,8 @@ fn stderr(child: &mut Child) -> String {
     text
 }
 
-/// Passes if the ledger is there, closes, and names frames that the reader did not wait for; returns
-/// how many were delivered.
+/// Passes if there is a ledger that accounts for every frame, some of them captured after the limit; returns how many
+/// were delivered.
 #[track_caller]
 fn is_accounted(says: &str) -> u64 {
     assert!(!says.contains("unexplained,"), "{says}");
@@ -116,7 +117,7 @@ fn is_accounted(says: &str) -> u64 {
     delivered.expect("a ledger").replace(' ', "").parse().expect("a number")
 }
 
-/// Whole frames of a file that may break off.
+/// The number of whole frames in a file that may be cut off.
 fn frames(mut file: &[u8]) -> u64 {
     let mut reader = FrameReader::open(&mut file).expect("a capture file");
     let mut frames = 0;
@@ -136,16 +137,16 @@ fn the_first_signal_ends_a_capture_whose_reader_takes_nothing() {
         let (code, took) = end(&mut child, Duration::from_secs(10));
         let says = stderr(&mut child);
         assert_eq!(code, Some(0), "{output}: {says}");
-        // A second of patience; the rest is for a busy machine.
+        // The capture waits for its reader for 1 s; the rest is for a busy machine.
         assert!(took < Duration::from_secs(3), "{output}: {took:?}");
         assert!(says.contains("standard output"), "{output}: {says}");
         assert!(says.contains("takes nothing any more"), "{output}: {says}");
         let delivered = is_accounted(&says);
-        // The frames that the pipe took before it was full, and no others.
+        // Delivered are the frames that the pipe took before it was full, and no others.
         let mut taken = Vec::new();
         reader.read_to_end(&mut taken).unwrap();
         let in_it = if output.contains("print") {
-            // Made frames are of another day, so there is a line with the date.
+            // Generated frames are not of today, so a line with the date is printed.
             taken.iter().filter(|&&byte| byte == b'\n').count() as u64 - 1
         } else {
             frames(&taken)
@@ -165,7 +166,7 @@ fn a_time_limit_ends_it_as_well() {
 
 #[test]
 fn a_pipe_for_talk_that_nobody_reads_holds_nothing_up() {
-    // Frames and talk share a pipe, which the frames fill.
+    // Frames and messages share a pipe, which the frames fill.
     let (mut child, _reader) = piped("capture gen: --write -", true);
     sleep(Duration::from_millis(1500));
     interrupt(&child);
@@ -178,7 +179,7 @@ fn a_pipe_for_talk_that_nobody_reads_holds_nothing_up() {
 fn what_a_slow_reader_takes_after_the_signal_is_delivered() {
     let (mut child, mut reader) = piped("capture gen:rate=400kpps --write - --json", false);
     let mut says = begun(&mut child);
-    // Some 20 MB, of which the pipe takes next to nothing.
+    // Some 20 MB come in this time, far more than the pipe holds.
     sleep(Duration::from_millis(500));
     interrupt(&child);
     let begin = Instant::now();
@@ -197,7 +198,7 @@ fn what_a_slow_reader_takes_after_the_signal_is_delivered() {
     assert_eq!((&json["after_limit"], &json["unexplained"]), (&0.into(), &0.into()), "{json}");
     let frames = frames(&file);
     assert!(json["delivered"] == frames && frames > 10_000, "{frames}: {json}");
-    // The half second before the signal makes up for whatever is not in it at both ends.
+    // The 0.5 s before the signal are more than the time at start and end that the duration does not include.
     let duration = json["duration_s"].as_f64().expect("a duration");
     assert!(duration > took, "{duration} s, though it took {took} s from the signal on: {json}");
 }
@@ -225,7 +226,7 @@ fn a_named_pipe_is_waited_for_and_the_wait_can_be_ended() {
     assert!(Command::new("mkfifo").arg(&name).status().unwrap().success());
     let start = || piped(&format!("capture gen: --frames 100 --write {name} --json"), false);
     let (mut child, mut report) = start();
-    // Not before it waits, which takes a while on a busy machine.
+    // Interrupt only once the run waits for a reader, which takes a while on a busy machine.
     let mut says = begun(&mut child);
     interrupt(&child);
     assert_eq!(end(&mut child, Duration::from_secs(5)).0, Some(2));
@@ -287,7 +288,7 @@ fn printed_lines_name_their_source_and_their_feeds() {
     };
     let names = ["file:3[web,also]", "file:3[some]", "file:4[web,also]", "file:4[some]"];
     assert_eq!(names.map(|name| count(feeds, name)), [3, 3, 4, 4], "{text}");
-    // Of one interface, lines have the headers alone, as tcpdump's.
+    // With one interface, lines do not name it, as in tcpdump.
     let lines: Vec<_> = plain.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(lines.len(), 3, "{text}");
     assert!(lines.iter().all(|line| line.split(' ').nth(1) == Some("IP")), "{text}");
@@ -327,7 +328,7 @@ fn lines_are_those_of_tcpdump_with_the_same_flags() {
         let text = String::from_utf8_lossy(&ended.stdout);
         let (found, wanted) = text.split_once("----\n").expect("two runs");
         let found: Vec<_> = found.lines().filter(|line| !line.starts_with('#')).collect();
-        // Records of made frames do not say which way they went.
+        // Weir prints `-` as the direction of generated frames.
         let found: Vec<_> = found.iter().map(|line| line.replace(" - 0", " 0")).collect();
         assert!(wanted.lines().count() >= 20, "{text}");
         assert_eq!(found, wanted.lines().collect::<Vec<_>>(), "{ours}");
@@ -355,7 +356,7 @@ fn the_status_line_of_a_narrow_terminal_does_not_wrap() {
             "script -qec 'stty cols {columns}; {weir} capture gen:rate=1kpps --duration 2500ms' /dev/null </dev/null"
         ));
         let says = String::from_utf8_lossy(&ended.stdout);
-        // Between a carriage return and the sequence that clears the rest.
+        // The status line is between a carriage return and the sequence that clears the rest of the line.
         let shown =
             says.split('\r').filter_map(|part| part.split_once("\x1b[K")).map(|(line, _)| line);
         let shown: Vec<_> = shown.filter(|line| line.starts_with("weir: ")).collect();

@@ -1,4 +1,4 @@
-//! `--consume` where this machine's own traffic comes in.
+//! `--consume` on an interface that carries this machine's own traffic.
 
 mod common;
 
@@ -26,12 +26,12 @@ fn root_an_interface_with_an_address_is_consumed_only_by_request() {
         consume(&bed.rx, engine).end().refused(&[RX_IPV4, "cuts this machine off", "--yes"]);
         consume(&bed.rx, &format!("{engine} --yes")).end().expect(0);
     }
-    // From another namespace, and on one's own connection.
+    // Also from another namespace; the message names the user's own SSH connection.
     let source = format!("netns:{}/{}", bed.rx.netns, bed.rx.iface);
     let mut command = weir(&format!("capture {source} --consume --duration 100ms"));
     command.env("SSH_CONNECTION", format!("192.0.2.1 50000 {RX_IPV4} 22"));
     Run::start(&bed.tx, command).end().refused(&[&source, RX_IPV4, "SSH"]);
-    // Watching takes nothing away.
+    // A passive capture takes no frames away, so it is not refused.
     let watch = format!("capture {} --duration 100ms", bed.rx.iface);
     Run::start(&bed.rx, weir(&watch)).end().expect(0);
     Run::start(&bed.rx, weir(&format!("{watch} --yes"))).end().refused(&["--consume"]);
@@ -76,7 +76,7 @@ fn root_a_default_route_or_an_address_above_is_this_machines_too() {
         "10.9.0.2 (wbr0)",
         &["ip link set wrx0 nomaster", "ip link del wbr0"],
     );
-    // Somebody else's address, at the other end of the link, is not this machine's; nor is one of another interface.
+    // An address at the other end of the link is not this machine's. An address of another interface does not count.
     sh(&bed.tx, "ip addr add 10.9.0.3/24 dev wtx0");
     sh(&bed.rx, "ip link set lo up");
     let json = consume(&bed.rx, "").end().expect(0).json();

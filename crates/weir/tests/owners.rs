@@ -1,4 +1,4 @@
-//! Sources by whose they are: processes, containers and pods, captured in their own network namespaces.
+//! Sources that are named by their owner: processes, containers and pods, captured in their network namespaces.
 
 mod common;
 
@@ -18,17 +18,17 @@ use serde_json::Value;
 use weir_lab::Testbed;
 use weir_lab::testbed::{End, Running, ifindex, skip};
 
-/// The near end of the link of an [`Owner`].
+/// The name of the near end of an [`Owner`]'s link.
 const NEAR: &str = "wown0";
 
-/// A process in a network namespace of its own, which has no name, with `eth0` in it.
+/// A process in a new network namespace, which has no name, with an interface `eth0`.
 struct Owner {
     process: Running,
     near: End,
 }
 
 impl Owner {
-    /// The link's near end is in the namespace of the bed's sender.
+    /// Starts the process, and links its namespace with that of the bed's sender.
     fn start(bed: &Testbed) -> Owner {
         let mut command = Command::new("unshare");
         command.args(["--net", "sleep", "1000"]).stdin(Stdio::null());
@@ -46,14 +46,15 @@ impl Owner {
         self.process.id()
     }
 
-    /// Frames on their way into it.
+    /// Sends frames into the namespace.
     fn send(&self, frames: usize) {
         let sender = Sender::new(&self.near);
         (0..frames).for_each(|_| sender.send(&ipv4(60)));
         settle();
     }
 
-    /// Ends the process, and removes the link, as an engine does. The namespace is there as long as somebody is in it.
+    /// Ends the process and removes the link, as a container engine does. The namespace exists until its last process
+    /// ends.
     fn end(mut self) {
         self.process.signal(libc::SIGKILL);
         self.process.wait().expect("it ends");
@@ -61,7 +62,7 @@ impl Owner {
     }
 }
 
-/// Gives the network namespace of a process an interface `eth0`, and returns the near end, once frames pass.
+/// Creates an interface `eth0` in the network namespace of a process; returns the near end once it has a carrier.
 fn link(bed: &Testbed, pid: u32) -> End {
     sh(
         &bed.tx,
@@ -76,18 +77,18 @@ fn link(bed: &Testbed, pid: u32) -> End {
     near
 }
 
-/// Runs `ip` and its like where a process is.
+/// Runs a command such as `ip` in the network namespace of a process.
 fn inside(bed: &Testbed, pid: u32, line: &str) {
     sh(&bed.tx, &format!("nsenter --net --target {pid} {line}"));
 }
 
-/// The names of addresses that a file says, as tshark has them: an address, a tab, a name.
+/// The names of addresses in a file, as tshark prints them: an address, a tab, a name.
 fn hosts(file: &str) -> Vec<String> {
     let shown = tool("tshark", &["-r", file, "-q", "-z", "hosts"]);
     shown.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// Waits until somebody captures `eth0` of the network namespace that a process is in.
+/// Waits until `eth0` in the network namespace of a process is captured.
 fn wait_until_captured(bed: &Testbed, pid: u32) {
     let line = format!("nsenter --net --target {pid} ip -d link show eth0 || true");
     wait_for("that eth0 is captured", || sh(&bed.tx, &line).contains("promiscuity 1"));
@@ -101,7 +102,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A container engine that knows one container, `web`, by the process that it has now.
+/// A container engine with one container, `web`, whose process can be changed.
 struct FakeEngine {
     socket: PathBuf,
     pid: Arc<Mutex<u32>>,
@@ -135,7 +136,7 @@ impl FakeEngine {
         *self.pid.lock().unwrap_or_else(PoisonError::into_inner) = pid;
     }
 
-    /// `weir` that asks this engine.
+    /// `weir` with this container engine.
     fn weir(&self, args: &str) -> Command {
         let mut command = weir(args);
         command.env("DOCKER_HOST", format!("unix://{}", self.socket.display()));
@@ -187,7 +188,7 @@ fn root_a_container_is_captured_by_its_name_and_its_file_says_so() {
     let (bed, dir) = (bed(), folder());
     let (engine, owner) = (FakeEngine::start(dir.path()), Owner::start(&bed));
     engine.has(owner.pid());
-    // The destination of the frames, and another address.
+    // The destination address of the frames, and another address.
     inside(&bed, owner.pid(), "ip addr add 192.0.2.2/24 dev eth0");
     inside(&bed, owner.pid(), "ip addr add fd77::2/64 dev eth0 nodad");
     let (_, text) = path(&dir, "web.pcapng");
@@ -204,7 +205,7 @@ fn root_a_container_is_captured_by_its_name_and_its_file_says_so() {
         (&"container".into(), &"web".into(), &"nginx:1".into())
     );
     assert_eq!(own["id"], "3f2a91c0d7e45555");
-    // The loopback device is none that a container talks to others by.
+    // The loopback interface of the container is not captured.
     let interfaces = json["feeds"][0]["interfaces"].as_array().expect("interfaces");
     let names: Vec<&str> = interfaces.iter().filter_map(|own| own["name"].as_str()).collect();
     assert_eq!(names, ["docker:web/eth0"]);
@@ -215,7 +216,7 @@ fn root_a_container_is_captured_by_its_name_and_its_file_says_so() {
     for line in lines {
         assert_eq!(line, "docker:web/eth0\tcontainer web (3f2a91c0d7e4), image nginx:1");
     }
-    // Other tools write it as another file.
+    // Other tools can convert the file.
     let (_, other) = path(&dir, "other.pcap");
     tool("editcap", &["-F", "pcap", &text, &other]);
     let known = hosts(&text);
@@ -268,7 +269,7 @@ fn root_a_container_that_is_started_again_is_captured_again() {
             engine.has(owner.pid());
             let again = |run: &Run| run.stderr().matches("there; captured").count() >= life;
             run.wait_for("that it is there again", again);
-            // All of a container is there before its interface is.
+            // The container is found before its interface exists.
             wait_until_captured(&bed, owner.pid());
             owner.send(10);
         }
@@ -276,7 +277,7 @@ fn root_a_container_that_is_started_again_is_captured_again() {
         let own = self::source(&json);
         assert_eq!(number(own, "lives"), 3, "{json}");
         assert_eq!(number(&own["owner"], "pid"), u64::from(owner.pid()));
-        // Each life has an address of its own.
+        // The container had another address after each start.
         let known = hosts(&file);
         for address in ["10.9.0.1", "10.9.1.1", "10.9.1.2"] {
             assert!(known.contains(&format!("{address}\tweb")), "{address}: {known:?}");
@@ -319,7 +320,7 @@ fn root_recorded_files_of_a_container_say_its_addresses_and_so_does_what_is_extr
             recorded.filter(|path| path.extension().is_some_and(|end| end == "pcapng")).collect();
         assert_eq!(recorded.is_empty(), !flags.is_empty(), "{recorded:?}");
         let of_web = |file: &str| {
-            // Those that the kernel gives are others each time.
+            // The link-local addresses are left out: the kernel assigns others each time.
             let is_ours = |line: &String| line.ends_with("\tweb") && !line.starts_with("fe80:");
             let all = hosts(file).into_iter().filter(is_ours);
             all.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
@@ -342,12 +343,12 @@ fn root_recorded_files_of_a_container_say_its_addresses_and_so_does_what_is_extr
         let resolved = tool("tshark", &fields);
         assert_eq!(resolved.lines().count(), 20);
         assert!(resolved.lines().all(|line| line == "192.0.2.1\tweb"), "{resolved}");
-        // Once: nothing is said twice by a file that is made of several.
+        // Once: a file that is extracted from several files does not repeat a name.
         let bytes = fs::read(&out).expect("a file");
         assert_eq!(bytes.windows(8).filter(|part| *part == b"\xc0\0\x02\x02web\0").count(), 1);
         let pcap = extracted("--format pcap", "out.pcap");
         assert_eq!(of_web(&pcap), [""; 0]);
-        // Other tools write it as another file.
+        // Other tools can convert the file.
         tool("editcap", &["-F", "pcap", &out, &path(&dir, "other.pcap").1]);
         tool("mergecap", &["-w", &path(&dir, "merged.pcapng").1, &out, &pcap]);
         owner.end();
@@ -410,13 +411,13 @@ fn root_a_container_that_is_not_there_is_refused_with_the_way_out() {
     refused("capture docker:web/none0", &["docker:web/none0", "no such interface", "nsenter"]);
 }
 
-/// A cgroup as the kubelet makes them for its pods; removed when dropped.
+/// A cgroup such as the kubelet creates for a pod; removed when dropped.
 struct PodCgroup {
     folder: PathBuf,
 }
 
 impl PodCgroup {
-    /// In whichever hierarchy takes it. `None`: in none.
+    /// Creates the cgroup in the first hierarchy in which that is possible. `None`: in no hierarchy.
     fn make(uid: &str) -> Option<PodCgroup> {
         ["/sys/fs/cgroup/unified", "/sys/fs/cgroup", "/sys/fs/cgroup/systemd"].iter().find_map(
             |root| {
@@ -437,7 +438,7 @@ impl PodCgroup {
 
 impl Drop for PodCgroup {
     fn drop(&mut self) {
-        // A process that was killed may hold it for a moment yet.
+        // A process that was killed may still be in it for a moment.
         for _ in 0..100 {
             if fs::remove_dir(&self.folder).is_ok() {
                 break;
@@ -448,7 +449,7 @@ impl Drop for PodCgroup {
     }
 }
 
-/// A folder of logs as the kubelet makes them; removed when dropped, with those above it that were not there.
+/// A folder of logs such as the kubelet creates; removed when dropped, with the parent if this created it.
 struct PodLogs {
     made: Vec<PathBuf>,
 }
@@ -495,7 +496,7 @@ fn root_a_pod_is_captured_by_its_name() {
     owner.end();
 }
 
-/// Docker's daemon of its own, whose bridge is in the namespace of the bed's sender; ended when dropped.
+/// A Docker daemon for this test, whose bridge is in the namespace of the bed's sender; ended when dropped.
 struct Docker {
     daemon: Run,
     socket: String,
@@ -503,7 +504,7 @@ struct Docker {
 }
 
 impl Docker {
-    /// `None`: it does not run here.
+    /// Starts the daemon. `None`: it does not run on this machine.
     fn start(bed: &Testbed) -> Option<Docker> {
         let folder = folder();
         let (socket, at) = (path(&folder, "docker.sock").1, folder.path().display());
@@ -531,7 +532,7 @@ impl Docker {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// An image with nothing but busybox.
+    /// Imports an image that contains busybox only.
     fn import(&self, busybox: &str) {
         let root = self.folder.path().join("root");
         fs::create_dir_all(root.join("bin")).expect("a folder");
@@ -544,7 +545,7 @@ impl Docker {
 
 impl Drop for Docker {
     fn drop(&mut self) {
-        // It ends its containers, and containerd.
+        // The daemon ends its containers and containerd, which takes a moment.
         self.daemon.signal(libc::SIGTERM);
         let pid = PathBuf::from(format!("/proc/{}", self.daemon.pid()));
         let begin = Instant::now();
@@ -556,10 +557,10 @@ impl Drop for Docker {
     }
 }
 
-/// Docker with a container `weir-web` that sleeps; skips the test where that cannot be.
+/// Docker with a running container `weir-web`; skips the test if that is not possible.
 fn docker_with_a_container(test: &str, bed: &Testbed) -> Option<Docker> {
     let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| {
-        // One that is linked statically needs nothing else in the image.
+        // A statically linked busybox needs no other files in the image.
         Command::new("ldd").arg(path).output().is_ok_and(|ldd| !ldd.status.success())
             && Path::new(path).exists()
     });
@@ -603,7 +604,7 @@ fn docker_a_veth_of_the_host_is_of_its_container() {
             "weir-web",
             format!("weir-web ({}), image weir-test:1", &id[..12]),
         ),
-        // Nobody says its name.
+        // Without the engine's API, the name of the container is its id.
         ("unix:///nowhere".to_owned(), &id[..12], id[..12].to_owned()),
     ] {
         let mut command = weir(&format!("capture {veth} --json --write {file}"));
@@ -625,7 +626,7 @@ fn docker_a_container_is_captured_by_its_name_also_after_a_restart() {
     let bed = bed();
     let Some(docker) = docker_with_a_container(test, &bed) else { return };
     let mut command = weir("capture docker:weir-web --follow --json");
-    // A container's interface has an address, and tells of its groups.
+    // IGMP is excluded: a container's interface has an address, so it reports its multicast groups.
     command.args(["--filter", "ip and not igmp"]);
     command.env("DOCKER_HOST", format!("unix://{}", docker.socket));
     let mut run = Run::capture_by(&bed.rx, command);

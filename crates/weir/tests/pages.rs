@@ -1,4 +1,4 @@
-//! Man pages and completions agree with the binary. They need no rights. examples.rs runs the examples.
+//! Man pages and completions agree with the binary. These tests need no rights. examples.rs runs the examples.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn every_verb_has_a_page_with_every_flag_of_its_help() {
     for command in &commands {
         let words: Vec<&str> = command.split_whitespace().collect();
         let name = [&["weir"], &words[..]].concat().join("-") + ".1";
-        // In roff a hyphen that is typed stands behind a backslash, and \fB makes bold.
+        // In roff a literal hyphen is preceded by a backslash, and \fB begins bold text.
         let page = read(dir.path(), &name).replace("\\-", "-").replace("\\fB", "");
         let help = help(&words);
         let missing: Vec<_> = flags(&help).difference(&flags(&page)).copied().collect();
@@ -80,14 +80,14 @@ fn completions_offer_the_verbs_and_flags_of_the_help_and_no_hidden_ones() {
             // Fish names a long flag without its dashes.
             assert!(words.contains(flag) || words.contains(&flag[2..]), "{name}: {flag}");
         }
-        // As each shell's script offers `capture`.
+        // The forms in which the scripts of the three shells offer a verb.
         let offers = |verb: &str| {
             let forms = ["weir,_)", "'_:", "-a \"_\""].map(|form| form.replace('_', verb));
             forms.iter().any(|form| script.contains(form))
         };
         assert!(offers("capture") && !offers("pages"), "{name} offers the hidden verb");
         assert!(!script.contains("tc-attach"), "{name} offers a hidden flag");
-        // Translations of tcpdump's flags are told to users who type one, and offered to nobody.
+        // Flags of tcpdump that Weir ignores, or answers with a hint only, are not offered.
         assert!(!script.contains("immediate-mode"), "{name} offers a hidden flag");
     }
 }

@@ -1,4 +1,4 @@
-//! Interfaces by pattern: one source for all of them, and a line for each.
+//! Interfaces named by a pattern: one source for all of them, and separate counts for each.
 
 mod common;
 
@@ -13,9 +13,9 @@ use serde_json::Value;
 use weir_lab::generator::mix::{self, MixOptions};
 use weir_lab::testbed::End;
 
-/// More links than the testbed's own.
+/// Links in addition to the testbed's own.
 const LINKS: u32 = 200;
-/// How long a start may take; the aim is a second, of which a debug build on a busy machine takes its part.
+/// Time limit for the start. The aim is 1 s; a debug build on a busy machine takes longer.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// Sends this many frames out of an end.
@@ -26,7 +26,7 @@ fn send(tx: &End, frames: u64) {
     assert_eq!(sent, frames);
 }
 
-/// The interfaces of the only feed, by name: offered, captured, id in files.
+/// The interfaces of the only feed, by name: offered frames, captured frames, and id in the file.
 fn interfaces(json: &Value) -> BTreeMap<&str, (u64, u64, Option<u64>)> {
     let all = json["feeds"][0]["interfaces"].as_array().expect("interfaces");
     let one = |own: &'_ Value| {
@@ -36,7 +36,7 @@ fn interfaces(json: &Value) -> BTreeMap<&str, (u64, u64, Option<u64>)> {
     all.iter().map(|own| (own["name"].as_str().expect("a name"), one(own))).collect()
 }
 
-/// The memory files that a process has mapped as rings.
+/// The number of rings in memory files (memfd) that a process has mapped.
 fn rings(pid: u32) -> usize {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("a running process");
     let own = maps.lines().filter(|line| line.contains("memfd:weir-ring"));
@@ -47,7 +47,7 @@ fn rings(pid: u32) -> usize {
 fn root_any_is_one_source_with_exact_counts_of_each_interface() {
     let test = "root_any_is_one_source_with_exact_counts_of_each_interface";
     let Some(_alone) = ready(test, &["tshark"]) else { return };
-    // By default one socket, and one ring for all interfaces.
+    // By default, one socket and one ring serve all interfaces.
     assert_eq!(any_is_one_source(""), 1);
 }
 
@@ -55,11 +55,11 @@ fn root_any_is_one_source_with_exact_counts_of_each_interface() {
 fn root_any_by_bpf_is_one_source_with_exact_counts_of_each_interface() {
     let test = "root_any_by_bpf_is_one_source_with_exact_counts_of_each_interface";
     let Some(_alone) = ready(test, &["tshark"]) else { return };
-    // Its rings are arrays of the kernel's, one a CPU.
+    // The rings of `bpf` are BPF array maps, one for each CPU.
     assert_eq!(any_is_one_source("--engine bpf"), 0);
 }
 
-/// Gives the memory files that the capture had as rings.
+/// Checks a capture of `any`; returns its number of rings in memory files.
 fn any_is_one_source(engine: &str) -> usize {
     let bed = bed();
     let pairs = bed.add_pairs(1, LINKS).unwrap();
@@ -103,7 +103,7 @@ fn any_is_one_source(engine: &str) -> usize {
         assert_eq!((offered, captured), (sent, sent), "{name}");
         let id = id.expect("it has frames") as usize;
         assert_eq!(&names[id], name);
-        // One whose owner is found once it has frames has a second number from then on.
+        // An interface whose owner is found after its first frame has a second id from then on.
         let own = names.iter().zip(&in_file).filter(|(own, _)| *own == name);
         assert_eq!((name, own.map(|(_, count)| count).sum::<u64>()), (name, sent));
     }
@@ -111,7 +111,7 @@ fn any_is_one_source(engine: &str) -> usize {
     let left = json["feeds"][0]["interfaces"].as_array().unwrap();
     let left: Vec<_> = left.iter().filter(|own| own["is_member"] == false).collect();
     assert_eq!((left.len(), left[0]["name"].as_str()), (1, Some("wrx7")));
-    // As others read it.
+    // As tshark reads the file.
     let text = file.to_str().unwrap();
     let by_tshark = tool("tshark", &["-r", text, "-T", "fields", "-e", "frame.interface_name"]);
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();

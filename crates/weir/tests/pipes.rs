@@ -1,4 +1,4 @@
-//! Captures that come through a pipe as they are made, as from `ssh host tcpdump -w -`. None of it needs rights.
+//! Captures that are read from a pipe while they are written, as from `ssh host tcpdump -w -`. No test needs rights.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
@@ -7,10 +7,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-/// Until something has happened on a busy machine.
+/// Time limit of every wait, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// `weir`, its standard input, and the lines that it prints on standard output and standard error.
+/// Starts `weir`; returns it, its standard input, and the lines that it prints on standard output and standard error.
 fn start(line: &str) -> (Child, PipeWriter, Receiver<String>) {
     let (reader, writer) = io::pipe().expect("a pipe");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -29,7 +29,7 @@ fn start(line: &str) -> (Child, PipeWriter, Receiver<String>) {
     (child, writer, lines)
 }
 
-/// The first line with this in it.
+/// Waits for a line that contains these words.
 fn line_with(lines: &Receiver<String>, words: &str) -> String {
     let begin = Instant::now();
     loop {
@@ -60,7 +60,7 @@ fn end(mut child: Child) -> Option<i32> {
     }
 }
 
-/// A capture file of two frames: its beginning, and each frame.
+/// The parts of a capture file with two frames: everything before the first frame, and each frame.
 fn parts(dir: &Path) -> [Vec<u8>; 3] {
     let read = |frames: u32| {
         let path = dir.join("trace.pcap");
@@ -74,7 +74,7 @@ fn parts(dir: &Path) -> [Vec<u8>; 3] {
         std::fs::read(path).expect("a file")
     };
     let file = read(2);
-    // Weir's pcapng: a section header, a description, then blocks whose lengths are in their second words.
+    // A pcapng file consists of blocks. The length of a block is in its second 32-bit word.
     let mut ends = vec![0];
     while let Some(length) =
         file.get(ends[ends.len() - 1] + 4..).and_then(|rest| rest.first_chunk())
@@ -135,7 +135,7 @@ fn a_named_pipe_whose_writer_brings_nothing_is_an_empty_file() {
     assert_eq!(end(child), Some(2));
 }
 
-/// The frames of a pipe are there when they were written, whatever comes after them.
+/// Passes if each frame is printed once it was written into the pipe, without waiting for later data.
 fn comes_through(
     child: Child,
     lines: &Receiver<String>,
@@ -148,7 +148,7 @@ fn comes_through(
     write(&beginning).expect("it reads");
     write(&first).expect("it reads");
     line_with(lines, " IP ");
-    // A frame in pieces is a frame once it is whole.
+    // A frame that arrives in pieces is printed once it is complete.
     let (half, rest) = second.split_at(40);
     write(half).expect("it reads");
     std::thread::sleep(Duration::from_millis(200));
@@ -190,7 +190,7 @@ fn frames_of_a_named_pipe_are_printed_as_they_come() {
     let (child, _input, lines) = start(&line);
     comes_through(child, &lines, open(), dir.path(), Ends::Writer);
 
-    // One who writes everything and goes at once loses nothing.
+    // A writer may write all frames and close the pipe at once: none is lost.
     let (child, _input, lines) = start(&line);
     let all: Vec<u8> = parts(dir.path()).concat();
     let mut writer: File = open();

@@ -1,4 +1,4 @@
-//! Unchanged programs that capture by libpcap, on `host:` names: `weir run`, libweirpcap.
+//! `weir run` and libweirpcap: unmodified programs that use libpcap capture sources named `host:`.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::{Ended, Run, bed, folder, generate, path, ready, tools};
 
 const FRAMES: u64 = 2000;
 
-/// `weir run` of a tool on this daemon.
+/// `weir run` of a tool with this daemon.
 fn run(daemon: &Daemon, line: &[&str]) -> Command {
     assert!(library().is_file(), "{} is not there", library().display());
     let mut command = daemon.weir("run");
@@ -28,7 +28,7 @@ fn start_reader(bed: &Testbed, daemon: &Daemon, file: &str, args: &[&str]) -> Ru
     let before = clients(&daemon.status(bed));
     let mut run = Run::start(&bed.rx, run(daemon, &line));
     run.wait_for("that it reads", |run| run.stderr().contains("reader: reads"));
-    // It opens the feed with its first call.
+    // The program opens the feed with its first call that reads.
     run.wait_for("its feed", |_| clients(&daemon.status(bed)) > before);
     run
 }
@@ -37,7 +37,7 @@ fn clients(status: &Value) -> usize {
     status["clients"].as_array().map_or(0, Vec::len)
 }
 
-/// Waits until so many clients have had so many frames each, and have read all of them.
+/// Waits until this many clients have each had this many frames, and have read all of them.
 fn wait_until_read(bed: &Testbed, daemon: &Daemon, readers: usize, frames: u64) {
     let has_read = |client: &Value| {
         client["ledger"]["captured"].as_u64() >= Some(frames) && client["lag"] == 0
@@ -48,12 +48,12 @@ fn wait_until_read(bed: &Testbed, daemon: &Daemon, readers: usize, frames: u64) 
     });
 }
 
-/// Numbers of the last lines of a reader.
+/// The numbers that a reader printed.
 fn numbers(ended: &Ended) -> Vec<u64> {
     ended.text().split_whitespace().map(|word| word.parse().expect("a number")).collect()
 }
 
-/// Passes if the pcap file has the very frames of the pcapng file.
+/// Passes if the pcap file has exactly the frames of the pcapng file.
 #[track_caller]
 fn same_frames(found: &Path, expected: &Path) {
     let (_, expected) = tools::read(expected);
@@ -94,7 +94,7 @@ fn root_every_way_to_read_by_libpcap_gives_every_frame() {
             let ended = reader.end().expect(0);
             let told = numbers(&ended);
             assert_eq!(told.last(), Some(&FRAMES), "{engine}, {way}: {told:?}");
-            // The child of `split` counts from its fork on, and `busy` has closed by then.
+            // The child of `split` counts from its fork on, and `busy` has already closed its handle.
             if !["split", "busy"].contains(&way) {
                 assert_eq!(told, [FRAMES, 0, 0, FRAMES], "{engine}, {way}");
             }
@@ -132,7 +132,7 @@ fn root_a_thread_that_reads_may_be_cancelled() {
         let cancels = Run::start(&bed.rx, run(&daemon, &[&program, "host:live", way]));
         assert_eq!(numbers(&cancels.end().expect(0)), [rounds], "{way}");
     }
-    // In the real libpcap, too, whose calls go through the library.
+    // The same in the real libpcap, whose calls pass through our library.
     for way in ["loop", "next_ex"] {
         let cancels = Run::start(&bed.rx, run(&daemon, &[&program, &bed.rx.iface, way]));
         assert_eq!(numbers(&cancels.end().expect(0)), [6], "{way}");
@@ -154,7 +154,7 @@ fn root_a_signal_handler_asks_for_statistics_while_its_program_reads() {
     tcpdump.wait_for("that it listens", |run| run.stderr().contains("listening on"));
     daemon.wait_for_clients(&bed, 2);
     let asked = |run: &Run, word: &str| run.stderr().matches(word).count();
-    // Idle, and while frames come.
+    // While the programs are idle, and while frames arrive.
     for count in 1..=20 {
         if count == 10 {
             generate(&bed.tx, "--frames 1000 --rate 20kpps");
@@ -176,7 +176,7 @@ fn root_a_filter_acts_at_the_host_and_can_change_while_frames_come() {
     let (bed, dir) = (bed(), folder());
     let daemon = Daemon::of_lan(&bed, "");
     let (file, text) = path(&dir, "filtered.pcap");
-    // Another one has the same rings, as long as both take the same.
+    // The other reader shares the rings, as long as both have the same filter.
     let (_, other) = path(&dir, "other.pcap");
     let filters = ["refilter", "400", "udp[1] & 1 == 0", "udp[1] & 1 == 1"];
     let changes = start_reader(&bed, &daemon, &text, &filters);
@@ -220,7 +220,8 @@ fn root_no_frame_that_is_cut_is_lost_behind_a_change_of_the_filter() {
     let (bed, dir) = (bed(), folder());
     let daemon = Daemon::of_lan(&bed, "");
     let (file, text) = path(&dir, "cut.pcap");
-    // Both take all. The second one looks at a byte that the daemon has, and the program has not.
+    // Both filters accept every frame. The second reads a byte that the daemon has, but the program, whose frames are
+    // cut to 64 bytes, has not.
     let filters = ["cut", "400", "udp", "udp and ether[100] >= 0"];
     let mut reader = start_reader(&bed, &daemon, &text, &filters);
     generate(&bed.tx, "--frames 4000 --rate 5kpps --size 200");
@@ -307,13 +308,13 @@ fn root_tools_find_host_names_and_hear_what_is_wrong() {
     let (_, file) = path(&dir, "never");
     says(&[reader(), "host:lan", &file, "inject", "1"], &["a feed of a daemon sends nothing"]);
     says(&["tcpdump", "-ni", "none0"], &["none0: No such device exists"]);
-    // Another interface goes to the real libpcap.
+    // Interfaces that are not named `host:` are opened by the real libpcap.
     let own = &bed.rx.iface;
     let mut tcpdump = Run::start(&bed.rx, run(&daemon, &["tcpdump", "-ni", own, "-c", "1"]));
     tcpdump.wait_for("that it listens", |run| run.stderr().contains("listening on"));
     generate(&bed.tx, "--frames 10 --rate 1kpps");
     tcpdump.end().expect(0);
-    // No daemon.
+    // Without a daemon.
     let mut missing = common::weir("run --socket /nowhere/s --");
     missing.args(["tcpdump", "-ni", "host:lan"]);
     let said = Run::start(&bed.rx, missing).end().expect(1).stderr;

@@ -1,4 +1,4 @@
-//! A capture that runs has no rights left, and its end needs none.
+//! A running capture has given up its capabilities, and can end without them.
 
 mod common;
 
@@ -13,10 +13,10 @@ const PERFMON: u64 = 1 << 38;
 const NET_RAW: u64 = 1 << 13;
 const SYS_ADMIN: u64 = 1 << 21;
 const IPC_LOCK: u64 = 1 << 14;
-/// Capabilities for opening an interface and changing its feeds.
+/// Capabilities that opening an interface and changing its feeds need.
 const CHANGES: u64 = BPF | PERFMON | NET_ADMIN | NET_RAW;
 
-/// Names of a process's threads, with their capabilities.
+/// Names of a process's threads, each with the contents of its `status` file.
 fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
     let status = |task: fs::DirEntry| {
@@ -31,7 +31,7 @@ fn set(status: &str, name: &str) -> u64 {
     u64::from_str_radix(line.trim(), 16).expect("a set")
 }
 
-/// No thread may more than `keep`, and none can ever get more.
+/// Passes if every thread has the capabilities `keep`, and none can gain others.
 fn expect_only(pid: u32, keep: u64, what: &str) {
     let threads = threads(pid);
     assert!(threads.len() >= 2, "{what}: {threads:?}");
@@ -56,7 +56,7 @@ fn root_a_running_capture_has_no_capabilities_and_still_ends_tidily() {
         ("--engine bpf --hook tc --filter udp", 0),
         ("--engine bpf --hook xdp", 0),
         ("--engine bpf --consume", 0),
-        // Only this right removes such a filter.
+        // Removing a clsact filter needs this capability.
         ("--engine bpf --hook tc --tc-attach clsact", NET_ADMIN),
         ("--engine af_packet", 0),
         ("--engine af_packet --filter udp", 0),
@@ -64,7 +64,7 @@ fn root_a_running_capture_has_no_capabilities_and_still_ends_tidily() {
         ("--engine af_xdp --consume --copiers 2", 0),
         ("--engine pcap", 0),
         ("--no-promiscuous", 0),
-        // It may go and come back.
+        // The interface may vanish and has to be opened again.
         ("--follow", CHANGES | IPC_LOCK),
     ] {
         let run = Run::capture(&bed.rx, &format!("{flags} --json"));

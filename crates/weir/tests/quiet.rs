@@ -1,4 +1,4 @@
-//! Cost of a capture when little happens, and accuracy of its clock.
+//! Cost of a capture on an idle or slow link, its memory, and the accuracy of its stamps.
 
 mod common;
 
@@ -17,11 +17,11 @@ use common::{
 use weir_lab::Testbed;
 use weir_lab::testbed::{Running, skip};
 
-/// Tries for a figure: other programs on this machine can spoil one, but make none better.
+/// Tries for a measurement: other programs on this machine can only make a try fail, never succeed.
 const TRIES: usize = 3;
 
-/// Wake-ups a second of the threads of an idle capture beside its consumer, and some for frames that were not
-/// meant for it. Other work adds none: 50 of its source, 50 of each copier.
+/// Maximum of wake-ups per second of an idle capture's threads except its consumer: 50 of the source, 50 of each
+/// copier, and 50 for stray frames on the link. Load of other programs adds none.
 fn wakings_max(args: &str) -> f64 {
     let copiers = match args {
         args if args.contains("--copiers 2") => 2,
@@ -31,17 +31,17 @@ fn wakings_max(args: &str) -> f64 {
     f64::from(50 + 50 * copiers + 50)
 }
 
-/// Wake-ups a second of the consumer itself, which sleeps without a timer but for one look a second.
+/// Maximum of wake-ups per second of the consumer, which sleeps until it is woken, except for a check every second.
 const CONSUMER_WAKINGS_MAX: f64 = 2.0;
 
-/// Maximum cost of an idle capture here. The promise is 1 % of a core alone on a quiet machine, which
-/// `weir lab bench` measures; so many captures at once cost each other caches. So this catches what polls,
-/// and what wakes more often than it should.
+/// Maximum CPU time of an idle capture in this test, in percent of a core. The promise is 1 % for a single capture on
+/// a quiet machine, which `weir lab bench` measures; the many captures here compete for caches. So this limit detects
+/// threads that poll or wake too often.
 fn idle_percent_max(machine_idle: f64) -> f64 {
     if machine_idle > 0.8 { 1.5 } else { 2.0 }
 }
 
-/// Time of all processors, and what of it was idle, in ticks. Source: proc_stat(5).
+/// Time of all CPUs, and the idle part of it, in ticks. Source: proc_stat(5).
 fn ticks() -> (u64, u64) {
     let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
     let first = stat.lines().next().expect("a line of all processors");
@@ -49,7 +49,7 @@ fn ticks() -> (u64, u64) {
     (ticks.iter().sum(), ticks[3] + ticks[4])
 }
 
-/// How often the threads of a process have gone to sleep: those of consumers, and the others.
+/// How often the threads of a process have gone to sleep: consumer threads, and other threads.
 fn sleeps(pid: u32) -> (u64, u64) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a running process");
     let sleeps = tasks.flatten().filter_map(|task| {
@@ -67,7 +67,8 @@ fn sleeps(pid: u32) -> (u64, u64) {
 #[test]
 fn root_an_idle_capture_costs_next_to_nothing() {
     let Some(_alone) = ready("root_an_idle_capture_costs_next_to_nothing", &[]) else { return };
-    // All at once: the time that each takes is its own. A link each, for XDP has one program.
+    // All captures run at the same time, since CPU time is counted per process. Each has its own link, because an
+    // interface takes only one XDP program.
     let outputs =
         HOOKS.iter().flat_map(|hook| ["", "--write -"].map(|out| format!("{hook} {out}")));
     let args = outputs.chain([format!("{} --print", HOOKS[0])]);
@@ -107,7 +108,7 @@ fn root_an_idle_capture_costs_next_to_nothing() {
     }
 }
 
-/// A capture whose standard output is read here, and when each piece of it came.
+/// Starts a capture; also returns a channel with the time and size of each piece of its standard output.
 fn live(bed: &Testbed, args: &str) -> (Running, Receiver<(Instant, usize)>) {
     let mut command = weir(&format!("capture {} {args}", bed.rx.iface));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -118,7 +119,7 @@ fn live(bed: &Testbed, args: &str) -> (Running, Receiver<(Instant, usize)>) {
     let mut line = String::new();
     stderr.read_line(&mut line).expect("what it captures with");
     assert!(line.starts_with("weir: "), "{line}");
-    // Nobody may block on a full pipe.
+    // Read both pipes, so that the capture does not block on a full pipe.
     spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
     spawn(move || {
         let mut piece = [0; 1 << 16];
@@ -131,11 +132,11 @@ fn live(bed: &Testbed, args: &str) -> (Running, Receiver<(Instant, usize)>) {
     (child, told)
 }
 
-/// Sends single frames and says how long each took to come out; sorted.
+/// Sends single frames; returns how long each took to reach standard output, sorted.
 fn single_frames(bed: &Testbed, out: &Receiver<(Instant, usize)>) -> Vec<Duration> {
     let sender = Sender::new(&bed.tx);
     let wait = |round: u64| {
-        // At no fixed place in whatever rhythm it has.
+        // Varying pauses, so that the frames are not in step with the capture's timers.
         sleep(Duration::from_millis(30 + 7 * round % 11));
         let sent = Instant::now();
         sender.send(&ipv4(60));
@@ -156,7 +157,7 @@ fn root_a_single_frame_is_out_within_20_ms() {
         {
             let bed = bed();
             let (_child, out) = live(&bed, &format!("{hook} {output}"));
-            // The header of the file, if there is one.
+            // Skip the header of the file, if there is one.
             while out.recv_timeout(Duration::from_millis(200)).is_ok() {}
             let tries = (0..TRIES).map(|_| {
                 let waits = single_frames(&bed, &out);
@@ -164,8 +165,8 @@ fn root_a_single_frame_is_out_within_20_ms() {
                 println!("one frame, {hook} {output}: typically {median:?}, at most {most:?}");
                 waits
             });
-            // Twelve of fifteen: a scheduler with other work holds one up now and then, by tens of
-            // milliseconds, on its way to us as well.
+            // Twelve of fifteen frames must be in time: on a busy machine the scheduler delays one now and then by tens
+            // of milliseconds, also in this test.
             let mut tries = tries.map(|waits| waits[11]);
             let best = tries.find(|wait| *wait < Duration::from_millis(20));
             assert!(best.is_some(), "{hook} {output}: more than 20 ms, {TRIES} times");
@@ -180,7 +181,7 @@ fn root_a_steady_link_is_out_as_it_flows() {
         let bed = bed();
         let (_child, out) = live(&bed, &format!("{hook} --write -"));
         while out.recv_timeout(Duration::from_millis(200)).is_ok() {}
-        // A frame a millisecond: the consumer never gets to sleep, and its buffer would hold ten seconds.
+        // At a frame per millisecond the consumer never sleeps, and its buffer would hold the frames of 10 s.
         let gen_args = format!("gen {} --rate 1kpps", bed.tx.iface);
         let _generator = Run::start(&bed.tx, weir(&gen_args));
         let pieces = (0..20).map(|_| out.recv_timeout(Duration::from_secs(5)).is_ok());
@@ -192,7 +193,7 @@ fn root_a_steady_link_is_out_as_it_flows() {
 fn root_a_slow_link_takes_few_wake_ups_until_more_comes() {
     const TEST: &str = "root_a_slow_link_takes_few_wake_ups_until_more_comes";
     let Some(_alone) = ready(TEST, &[]) else { return };
-    // A ring of 16 MiB for each CPU, which the bursts fill in 74 ms. A pause takes 100.
+    // Each CPU has a ring of 16 MiB, which a burst fills in 74 ms. A pause of the consumer takes 100 ms.
     let cpus = available_parallelism().map_or(1, usize::from).next_power_of_two();
     let args = format!("--ring-size {}MiB --write /dev/null --json", 16 * cpus);
     for hook in &HOOKS[..2] {
@@ -204,9 +205,9 @@ fn root_a_slow_link_takes_few_wake_ups_until_more_comes() {
         let (begin, before) = (Instant::now(), sleeps(run.pid()).0);
         sleep(Duration::from_secs(2));
         let wakings = (sleeps(run.pid()).0 - before) as f64 / begin.elapsed().as_secs_f64();
-        // It was 105 with pauses that only a timer ends, and 10 are due.
+        // About 10 wake-ups are expected, and about 105 if only a timer ended the consumer's pauses.
         assert!(wakings < 40.0, "{hook}: {wakings:.0} wake-ups a second of the consumer");
-        // One of four would lap the consumer if only its timer woke it.
+        // If only the timer woke the consumer, one burst in four would lap it.
         let bursts = (0..10).map(|_| {
             sleep(Duration::from_millis(500));
             number(&generate(&bed.tx, "--frames 20k --rate 150kpps --size 1518"), "sent")
@@ -221,7 +222,7 @@ fn root_a_slow_link_takes_few_wake_ups_until_more_comes() {
     }
 }
 
-/// Bytes of a process by a line of its `smaps_rollup`.
+/// A line of a process's `smaps_rollup`, in bytes.
 fn memory_bytes(pid: u32, what: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
     let line = text.lines().find_map(|line| line.strip_prefix(what)).expect(what);
@@ -255,9 +256,9 @@ fn root_memory_stays_within_the_rings_and_64_mib() {
             let (_, name) = path(&dir, "memory.pcapng");
             let args = format!("{hook} --ring-size {mib}MiB --write {name} --json");
             let run = Run::capture(&bed.rx, &args);
-            // Enough to touch every page of the rings.
+            // Enough frames to touch every page of the rings.
             let generated = generate(&bed.tx, "--frames 120k --rate 400kpps --size 1518");
-            // Frames that a busy link refuses are not on it.
+            // Not counting frames that a busy link refused.
             let sent = number(&generated, "sent");
             assert!(sent >= 100_000, "{generated}");
             settle();
@@ -270,7 +271,7 @@ fn root_memory_stays_within_the_rings_and_64_mib() {
                 pss >> 20,
                 maps >> 20
             );
-            // Pages of BPF arrays may or may not count as resident: take the larger number.
+            // Pages of BPF arrays may or may not count as resident memory, so both numbers are checked.
             assert!(rss <= limit, "{hook}, {mib} MiB: Rss {} MiB", rss >> 20);
             assert!(maps <= limit, "{hook}, {mib} MiB: maps {} MiB", maps >> 20);
             let own = memory_bytes(run.pid(), "Anonymous");
@@ -281,7 +282,7 @@ fn root_memory_stays_within_the_rings_and_64_mib() {
     }
 }
 
-/// Sends frames one by one and holds every stamp against the clock around its sending.
+/// Sends frames one by one, and compares the stamp of each with the clock before and after sending.
 fn stamps_are_true(bed: &Testbed, args: &str, between: impl FnOnce()) {
     let dir = folder();
     let (file, name) = path(&dir, "stamps.pcapng");
@@ -292,7 +293,7 @@ fn stamps_are_true(bed: &Testbed, args: &str, between: impl FnOnce()) {
         for _ in 0..20 {
             let before = now_ns();
             sender.send(&ipv4(60));
-            // The receiving half may run after the call: a busy machine's scheduler decides.
+            // On a busy machine the frame may be received only after `send` has returned.
             sleep(Duration::from_millis(1));
             sent.push((before, now_ns()));
         }
@@ -322,11 +323,11 @@ fn root_stamps_are_those_of_the_wall_clock() {
     }
 }
 
-/// The machine's TAI offset, put back when dropped.
+/// The machine's TAI offset, restored when dropped.
 struct Tai(libc::c_int);
 
 impl Tai {
-    /// `None`: this machine does not let us.
+    /// `None`: the offset cannot be set on this machine.
     fn take() -> Option<Tai> {
         let tai = Tai(adjust(0, 0)?);
         tai.set(tai.0).then_some(tai)
@@ -343,7 +344,7 @@ impl Drop for Tai {
     }
 }
 
-/// adjtimex(2): the TAI offset after `modes` were applied.
+/// Calls adjtimex(2); returns the TAI offset after `modes` were applied.
 fn adjust(modes: libc::c_uint, seconds: libc::c_int) -> Option<libc::c_int> {
     // SAFETY: `timex` is plain integers; all zeroes is a value of it.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
@@ -363,13 +364,13 @@ fn root_stamps_do_not_mind_leap_seconds() {
         return skip(TEST, "this machine's clock is not ours to set");
     };
     for hook in HOOKS {
-        // A daemon that sets it first while a capture runs, and a leap second after that.
+        // A time daemon sets the offset for the first time while a capture runs; a leap second changes it later.
         let changes = [(0, 37), (37, 38)];
         for &(before, after) in &changes[..if hook == HOOKS[0] { 2 } else { 1 }] {
             assert!(tai.set(before));
             stamps_are_true(&bed(), hook, || {
                 assert!(tai.set(after));
-                // It is followed at every pump, which takes 200 ms at most.
+                // The capture reads the offset again at every pump, at least every 200 ms.
                 sleep(Duration::from_millis(400));
             });
         }

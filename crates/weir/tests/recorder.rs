@@ -1,4 +1,4 @@
-//! `--write DIR/`: the recorder, compared with independent tools.
+//! `--write DIR/`: the recorder, whose files are checked with other tools.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Frames that our own reader finds in a file before it ends, or contradicts itself.
+/// Frames that Weir's own reader finds in a file, up to its end or to the first error.
 fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
     let Ok(mut reader) = FrameReader::open(fs::File::open(file).expect("a file")) else {
         return Vec::new();
@@ -39,7 +39,7 @@ fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
     frames
 }
 
-/// Lines of `tshark`, which fails on a file that it does not take to the end.
+/// Lines of `tshark`, and whether it read the file to its end.
 fn by_tshark(file: &Path, fields: &[&str]) -> (Vec<String>, bool) {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r"]).arg(file).args(["-T", "fields"]);
@@ -60,7 +60,7 @@ fn frames_of_a_source_without_a_clock_come_back_as_they_went_in() {
     let line = format!("capture {source} --write {} --json", whole.display());
     let ended = weir(&line).output().expect("weir");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    // The same frames from a file, so that both have the same times.
+    // Record the frames from that file, so that they have the same times.
     let line = format!("capture file:{} --write {}/ --json", whole.display(), record.display());
     let ended = weir(&line).output().expect("weir");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
@@ -71,7 +71,7 @@ fn frames_of_a_source_without_a_clock_come_back_as_they_went_in() {
     assert_eq!(json["recorder"]["files"].as_u64(), Some(files.len() as u64));
     let recorded: Vec<_> = files.iter().flat_map(|file| frames(file)).collect();
     assert!(recorded == frames(&whole), "{} frames", recorded.len());
-    // Its lock is gone, and a folder of recorded files is still known as one.
+    // The lock file is removed. `capture file:` still recognizes the folder as a recording.
     assert!(!record.join(".weir-recorder").exists());
     let read = weir(&format!("capture file:{}", record.display())).output().expect("weir");
     let text = String::from_utf8_lossy(&read.stderr).into_owned();
@@ -118,7 +118,7 @@ fn two_recorders_do_not_share_a_directory() {
     assert!(text.contains("another recorder"), "{text}");
     first.kill().expect("it runs");
     first.wait().expect("it ended");
-    // Its lock went with it, and its files are there.
+    // The kernel released the lock of the killed recorder, so another one can record beside its files.
     let third = weir(&format!("capture gen:frames=5 --write {}/", dir.path().display())).output();
     let third = third.expect("weir");
     assert!(third.status.success(), "{}", String::from_utf8_lossy(&third.stderr));
@@ -132,7 +132,7 @@ fn root_all_tools_agree_on_what_was_recorded_of_a_link() {
     let line =
         format!("--write {}/ --json --ring-size 64MiB --rotate-size 20MiB", dir.path().display());
     let run = Run::capture(&bed.rx, &line);
-    // By one CPU, which has the first ring.
+    // All frames come on CPU 0, which has the first ring.
     generate(&bed.tx, "--frames 100000 --size 600 --flows 64 --rate 100kpps --cpu 0");
     settle();
     let json = run.stop().expect(0).json();
@@ -147,7 +147,7 @@ fn root_all_tools_agree_on_what_was_recorded_of_a_link() {
         assert_eq!(statistics.os_drops, Some(0), "{file:?}");
         offered.extend(statistics.received);
     }
-    // The ledger of the run is in the last file of the first ring.
+    // The run's count of offered frames is in the last file of the first ring only.
     assert_eq!(offered, [number(&json, "offered")]);
     assert!(files.len() >= 3, "{files:?}");
     assert!(files.iter().all(|file| file.extension().is_some_and(|end| end == "pcapng")));
@@ -174,7 +174,7 @@ fn root_all_tools_agree_on_what_was_recorded_of_a_link() {
     assert_eq!(frames(&merged).len() as u64, delivered);
 }
 
-/// Its files say of each lapped frame once that it is missing.
+/// Each lapped frame is counted in the statistics of exactly one file.
 #[test]
 fn root_frames_that_were_lapped_are_in_the_files_statistics() {
     let Some(_alone) = ready("root_frames_that_were_lapped_are_in_the_files_statistics", &[])
@@ -187,7 +187,7 @@ fn root_frames_that_were_lapped_are_in_the_files_statistics() {
     let mut run = Run::capture(&bed.rx, &line);
     generate(&bed.tx, "--frames 20000 --size 1000 --rate 50kpps --cpu 0");
     run.signal(libc::SIGSTOP);
-    // More than the ring holds.
+    // These frames are more than the ring holds.
     generate(&bed.tx, "--frames 20000 --size 1000 --rate 50kpps --cpu 0");
     run.signal(libc::SIGCONT);
     generate(&bed.tx, "--frames 20000 --size 1000 --rate 50kpps --cpu 0");
@@ -203,8 +203,8 @@ fn root_frames_that_were_lapped_are_in_the_files_statistics() {
     assert_eq!(delivered, number(&json, "delivered"), "{all:?}");
 }
 
-/// `weir index` completes files that a killed recorder left; then all tools read all of them, to
-/// the end.
+/// Checks that `weir index` completes the files that a killed recorder left, and that tshark and capinfos then read
+/// every file to its end.
 fn named_by_index(dir: &Path, all: usize, round: u64) {
     let rec = dir.display();
     let extracted = |name: &str| {
@@ -237,13 +237,13 @@ fn named_by_index(dir: &Path, all: usize, round: u64) {
     assert!(extracted("after") == before, "round {round}: {text}");
 }
 
-/// Bytes of a file before the first that was never written: it may have room behind them.
+/// Bytes of a file before its first hole. Reserved space may follow the written data.
 fn data_bytes(file: &Path) -> Option<u64> {
     let file = fs::File::open(file).ok()?;
     rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)).ok()
 }
 
-/// Random numbers, from a seed that is printed. Constants of the linear congruential generator: Knuth, MMIX.
+/// Random times, from a seed that is printed. Constants of the linear congruential generator: Knuth, MMIX.
 struct Random(u64);
 
 impl Random {
@@ -257,7 +257,7 @@ impl Random {
         Random(seed)
     }
 
-    /// A time of less than `end_ms` milliseconds.
+    /// A random time of less than `end_ms` milliseconds.
     fn time_below(&mut self, end_ms: u64) -> Duration {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -270,7 +270,7 @@ fn frames_sent(end: &End) -> u64 {
     let text = sh(end, "cat /proc/net/dev");
     let of_link = |line: &str| {
         let (name, counts) = line.split_once(':')?;
-        // After eight counts of received frames, the sent bytes and frames.
+        // After eight receive counters come the sent bytes, then the sent frames.
         (name.trim() == end.iface).then(|| counts.split_whitespace().nth(9)?.parse().ok()).flatten()
     };
     text.lines().find_map(of_link).unwrap_or_else(|| panic!("no {}: {text}", end.iface))
@@ -284,15 +284,15 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Checks all files of a recorder that was killed: each is readable, and its frames are whole and in their order.
-/// Returns the number of all frames, and the numbers that the generator gave to its own.
+/// Checks all files of a killed recorder: each is readable, and its frames are complete and in order. Returns how many
+/// frames there are, and the sequence numbers of those that the generator sent.
 fn readable(files: &[PathBuf], round: u64) -> (usize, Vec<u64>) {
     let (mut all, mut numbers) = (0, Vec::new());
     for file in files {
         let own = frames(file);
         let (lines, _) = by_tshark(file, &["frame.len", "ip.checksum.status", "_ws.malformed"]);
         assert_eq!(lines.len(), own.len(), "round {round}: {file:?}");
-        // The generator numbers its frames, and the rest of them is zeros.
+        // Frames of the generator contain a sequence number and then zeros.
         let numbered = own.iter().filter(|(_, frame)| frame.len() == 696);
         let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("8 bytes"));
         let of_file: Vec<u64> = numbered.clone().map(|(_, frame)| number(&frame[42..50])).collect();
@@ -310,7 +310,7 @@ fn readable(files: &[PathBuf], round: u64) -> (usize, Vec<u64>) {
 #[test]
 fn root_kills_leave_files_that_others_read() {
     const MIB: u64 = 1 << 20;
-    // Frames that go around the smallest ring (4 MiB) many times.
+    // Frames that overwrite the smallest ring (4 MiB) many times.
     const AROUND: u64 = 100_000;
     let test = "root_kills_leave_files_that_others_read";
     let Some(_alone) = ready(test, &["tshark", "capinfos"]) else { return };
@@ -319,7 +319,7 @@ fn root_kills_leave_files_that_others_read() {
     let mut random = Random::new();
     for round in 0..rounds {
         let dir = folder();
-        // The smallest rings that this engine has; its program fills them in the kernel. The generator's CPU has one.
+        // The smallest rings of this engine, one for each CPU. Its program fills them in the kernel.
         let line = format!("--engine bpf --consume --write {}/ -B 1", dir.path().display());
         let mut run = Run::capture(&bed.rx, &line);
         let line = format!("gen {} --duration 60s --size 700 --cpu 0", bed.tx.iface);
@@ -327,13 +327,13 @@ fn root_kills_leave_files_that_others_read() {
         let written = || files(dir.path()).iter().filter_map(|file| data_bytes(file)).sum::<u64>();
         wait_until("data on the disk", || written() >= 8 * MIB);
         sleep(random.time_below(100));
-        // The recorder stands still, while its writes are under way, and the ring's writer overtakes it.
+        // Stop the recorder while its writes are in flight, until the ring's writer has overtaken it.
         run.signal(libc::SIGSTOP);
         let before = frames_sent(&bed.tx);
         wait_until("a lapped ring", || frames_sent(&bed.tx) - before >= AROUND);
         let goes_on = round % 2 == 0;
         if goes_on {
-            // More than what was under way to the disk (16 MiB) and in the ring.
+            // More data than was in flight to the disk (16 MiB) and in the ring.
             let least = written() + 32 * MIB;
             run.signal(libc::SIGCONT);
             wait_until("data of after the stop", || written() >= least);
@@ -343,11 +343,11 @@ fn root_kills_leave_files_that_others_read() {
         drop(run);
         drop(sender);
         let (all, numbers) = readable(&files(dir.path()), round);
-        // Of the 8 MiB, at most a ring (4 MiB) may have been overtaken.
+        // At most a ring (4 MiB) of the 8 MiB may have been overwritten while it was written to the disk.
         let bytes = 696 * numbers.len() as u64;
         assert!(bytes >= 2 * MIB, "round {round}: {bytes} bytes");
         if goes_on {
-            // At most a ring of the frames that came during the stop was left.
+            // Of the frames that came during the stop, at most those in the ring can be recorded.
             let missing = numbers[numbers.len() - 1] - numbers[0] + 1 - numbers.len() as u64;
             assert!(missing >= AROUND / 2, "round {round}: {missing} frames were lapped");
         }
@@ -412,7 +412,7 @@ fn compressed_files_are_those_that_were_recorded() {
     let plain = json["recorder"]["compression"]["plain_bytes"].as_u64().expect("a number");
     let packed = json["recorder"]["bytes"].as_u64().expect("a number");
     assert!(packed * 3 < plain, "{packed} of {plain}");
-    // By weir, one host of many by the index, and by zstd.
+    // Read the files with `weir extract`, with a filter that the index can decide, and with zstd.
     let out = dir.path().join("out.pcapng");
     let extract = |more: &str| {
         let line = format!("extract {}/ --write {} --json {more}", record.display(), out.display());

@@ -1,4 +1,4 @@
-//! Behaviour of the recorder when its volumes fail: real file systems on loop devices, real tools.
+//! The recorder when its volumes fail, with real file systems on loop devices.
 
 mod common;
 
@@ -19,13 +19,13 @@ const SOURCE: &str = "gen:size=500,flows=1,rate=20kpps";
 const TOOLS: [&str; 7] =
     ["mkfs.ext4", "losetup", "python3", "tshark", "capinfos", "tcpdump", "mergecap"];
 
-/// `EXT4_IOC_SHUTDOWN`: present data goes to the disk, and then nothing any more. Source: fs/ext4/ext4.h.
+/// `EXT4_IOC_SHUTDOWN`: data so far is written to the disk, and all later writes fail. Source: fs/ext4/ext4.h.
 const SHUT_DOWN: &str = "fcntl.ioctl(os.open(sys.argv[2], os.O_RDONLY), 0x8004587D, bytes(4))";
-/// `LOOP_SET_STATUS64`: the device ends after a mebibyte from now on. Source: linux/loop.h.
+/// `LOOP_SET_STATUS64`: limits the device to its first 1 MiB. Source: linux/loop.h.
 const REMOVE: &str = "fd = os.open(sys.argv[1], os.O_RDWR); b = bytearray(232); fcntl.ioctl(fd, 0x4C05, b); \
                       b[32:40] = (1 << 20).to_bytes(8, 'little'); fcntl.ioctl(fd, 0x4C04, bytes(b))";
 
-/// An ext4 file system on a loop device. Dropping it takes both away.
+/// An ext4 file system on a loop device. Both are removed when dropped.
 struct Volume {
     dir: TempDir,
     device: String,
@@ -69,7 +69,7 @@ impl Volume {
         ran(&format!("losetup -d {}", self.device)).map(drop)
     }
 
-    /// Another life of the same disk.
+    /// Detaches the disk and attaches it again.
     fn plug_in_again(&mut self) {
         self.detach().and_then(|()| self.attach()).expect("the same file system");
     }
@@ -90,7 +90,7 @@ impl Drop for Volume {
     }
 }
 
-/// Files with such an ending.
+/// Files whose names end with `ending`, sorted.
 fn ending(directory: &Path, ending: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -109,12 +109,12 @@ fn record(bed: &Testbed, source: &str, directories: &[&Path], flags: &str) -> Ru
     Run::start(&bed.rx, weir(&format!("capture {source}{write} --json {flags}")))
 }
 
-/// Waits until there are so many complete files.
+/// Waits until there are this many complete files.
 fn wait_for_files(run: &mut Run, directory: &Path, files: usize) {
     run.wait_for("complete files", |_| complete(directory).len() >= files);
 }
 
-/// Output of `weir extract`, in order of time, and as other programs read it.
+/// The frames that `weir extract` returns. Checks that they are in time order, and that other tools read the same.
 fn extract(directories: &[&Path]) -> Vec<Got> {
     let out = folder();
     let file = out.path().join("out.pcapng");
@@ -132,7 +132,7 @@ fn number_of(frame: &Got) -> u64 {
     u64::from_be_bytes(frame.data[42..50].try_into().expect("8 bytes"))
 }
 
-/// Passes if these are frames of [`SOURCE`], in the order in which they went in, and to the byte.
+/// Passes if these are frames of [`SOURCE`], unchanged and in their original order. Some may be missing.
 #[track_caller]
 fn went_in(frames: &[Got]) {
     assert!(frames.windows(2).all(|two| number_of(&two[0]) < number_of(&two[1])));
@@ -147,8 +147,7 @@ fn went_in(frames: &[Got]) {
     assert!(frames.iter().all(|frame| frame.data == all[number_of(frame) as usize].data));
 }
 
-/// A volume fails while it is the only one. `keeps`: frames that were written before are on it to the
-/// last one.
+/// The only volume fails. `keeps`: all frames that were reported as delivered must be on the volume afterwards.
 fn fails_alone(test: &str, code: &str, keeps: bool) {
     let bed = bed();
     let Some(mut volume) = Volume::new(test, 128, "") else { return };
@@ -172,7 +171,7 @@ fn fails_alone(test: &str, code: &str, keeps: bool) {
     assert!(if keeps { found == kept } else { found <= kept }, "{found}: {json}");
 }
 
-/// One of two volumes fails, and the other one gets what comes.
+/// One of two volumes fails, and recording continues on the other one. `keeps`: as in [`fails_alone`].
 fn fails_beside_another(test: &str, code: &str, keeps: bool) {
     let bed = bed();
     let Some(mut volume) = Volume::new(test, 128, "") else { return };
@@ -198,7 +197,7 @@ fn fails_beside_another(test: &str, code: &str, keeps: bool) {
 fn root_a_volume_that_is_removed_ends_the_run_or_is_left_out() {
     let test = "root_a_volume_that_is_removed_ends_the_run_or_is_left_out";
     let Some(_alone) = ready(test, &TOOLS) else { return };
-    // Data of the open file that the file system had not yet written to the disk is gone.
+    // Data of the open file that the file system has not yet written to the disk is lost.
     fails_alone(test, REMOVE, false);
     fails_beside_another(test, REMOVE, false);
 }
@@ -238,7 +237,8 @@ fn root_a_directory_that_vanishes_ends_the_run() {
     }
 }
 
-/// Several times what the file system takes goes to it, and it is told of every deletion.
+/// Several times the size of the file system is recorded. With `discard`, the file system passes deletions on to the
+/// disk.
 #[test]
 fn root_a_quota_of_nine_tenths_is_kept_under_load() {
     let test = "root_a_quota_of_nine_tenths_is_kept_under_load";
@@ -249,7 +249,7 @@ fn root_a_quota_of_nine_tenths_is_kept_under_load() {
     ran(&format!("mount -o remount,discard {}", mount.display())).expect("discard");
     let space = || rustix::fs::statvfs(&mount).expect("a file system");
     let all = space().f_blocks - (space().f_bfree - space().f_bavail);
-    // 100 MB/s for 8 s. On a machine that is busy otherwise frames may be lapped, and none is lost elsewhere.
+    // 100 MB/s for 8 s. On a busy machine frames may be lapped, but none may be lost in another place.
     let source = "gen:size=1500,flows=1,rate=66kpps,frames=528000";
     let flags = "--rotate-size 40MiB --quota 90% --ring-size 64MiB";
     let run = record(&bed, source, &[&mount], flags);
@@ -273,12 +273,12 @@ fn root_a_quota_of_nine_tenths_is_kept_under_load() {
         panic!("one volume: {json}")
     };
     assert!(report["error"].is_null() && number(report, "deleted_files") >= 3, "{json}");
-    // What is written until a file is deleted is beyond the quota, and there was room all the time.
+    // Until a file is deleted, the recorder may exceed the quota, but it must never fill the file system.
     assert!(least > 0, "the file system was full");
     let bytes: u64 = complete(&mount).iter().map(|file| file.metadata().expect("it").len()).sum();
     let quota = all * space().f_frsize / 10 * 9;
     assert!(bytes <= quota && bytes > quota / 2, "{bytes} of {quota}: {json}");
-    // Each frame that is there is there once, and those are missing that were lapped or deleted.
+    // No frame is there twice, and only frames that were lapped or deleted are missing.
     let frames = extract(&[&mount]);
     let numbers: Vec<u64> = frames.iter().map(number_of).collect();
     assert!(numbers.is_sorted_by(|one, next| one < next));
@@ -293,7 +293,7 @@ fn root_a_file_without_room_for_its_index_is_recorded_without_one() {
     let bed = bed();
     let Some(volume) = Volume::new(test, 64, "-N 16") else { return };
     let mount = volume.mount();
-    // Inodes for the recorder's lock and one file.
+    // Leave two free inodes: for the recorder's lock and one file.
     let mut others = 0;
     while fs::write(mount.join(format!("other{others}")), b"").is_ok() {
         others += 1;
@@ -318,7 +318,7 @@ fn root_times_that_jump_are_recorded_as_they_are_and_extracted_in_order() {
     let bed = bed();
     let dir = folder();
     let (trace, rec) = (dir.path().join("trace.pcap"), dir.path().join("rec"));
-    // Half a second forth each time, and hours back and forth after each 1000 frames.
+    // Each frame is half a second later than the one before, and after every 1000 frames the time jumps by hours.
     let header = [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes);
     let mut bytes = header.concat();
     let count = 20_000u32;
@@ -341,13 +341,14 @@ fn root_times_that_jump_are_recorded_as_they_are_and_extracted_in_order() {
     let (_, went) = read(&trace);
     let files = complete(&rec);
     assert!(files.len() >= 3, "{files:?}");
-    // File by file as they came, and by extract in order of time: those of the same time as they came.
+    // The files contain the frames in the order of arrival; `weir extract` sorts them by time, and frames with the same
+    // time by arrival.
     let recorded: Vec<Vec<u8>> = files.iter().flat_map(|file| bytes_of(&read(file).1)).collect();
     assert!(recorded == bytes_of(&went));
     let mut sorted = went;
     sorted.sort_by_key(|frame| frame.ts_ns);
     assert!(bytes_of(&extract(&[&rec])) == bytes_of(&sorted));
-    // All programs agree on the files together, too.
+    // All tools agree on the merged files as well.
     let merged = dir.path().join("merged.pcapng");
     let mut arguments = vec!["-w", merged.to_str().expect("a plain path")];
     arguments.extend(files.iter().map(|file| file.to_str().expect("a plain path")));
@@ -387,7 +388,7 @@ fn root_a_kill_while_history_is_saved_leaves_what_is_there_readable() {
     }
 }
 
-/// As [`extract`], where nothing may have come to the disk yet.
+/// As [`extract`], but the recording may be empty.
 fn extract_any(directory: &Path) -> Vec<Got> {
     let has_frames = weir(&format!("extract {} --write -", directory.display())).output();
     let output = has_frames.expect("weir");

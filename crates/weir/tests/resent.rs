@@ -1,4 +1,4 @@
-//! `weir gen --file`: the frames of a file arrive at the other end, byte for byte, or are named.
+//! `weir gen --file`: the frames of a file arrive at the other end byte for byte, or are reported as not sent.
 
 mod common;
 
@@ -16,7 +16,8 @@ use weir_lab::Testbed;
 const STEP_NS: u64 = 5_000_000;
 const BEGIN_NS: u64 = 1_767_225_600_000_000_000;
 
-/// A pcapng file with these frames, one every 5 ms; the lengths on the wire are theirs and `more`.
+/// Writes a pcapng file with these frames, one every 5 ms. The number beside a frame is how many bytes longer it was on
+/// the wire.
 fn write_ng(file: &Path, link_type: u16, frames: &[(Vec<u8>, u32)]) {
     let mut out = Vec::new();
     pcapng::write::section_header(&mut out, &SectionInfo::default());
@@ -29,7 +30,7 @@ fn write_ng(file: &Path, link_type: u16, frames: &[(Vec<u8>, u32)]) {
     fs::write(file, out).unwrap();
 }
 
-/// The same frames as a classic pcap file with microseconds.
+/// Writes the same frames to a classic pcap file with stamps in microseconds.
 fn write_classic(file: &Path, frames: &[Vec<u8>]) {
     let mut out = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
@@ -53,12 +54,12 @@ fn times(frames: &[Vec<u8>], loops: usize) -> Vec<Vec<u8>> {
     frames.iter().cycle().take(frames.len() * loops).cloned().collect()
 }
 
-/// Sends a file and returns the generator's report, and the frames that arrived.
+/// Sends a file; returns the generator's report and the frames that arrived.
 fn through(bed: &Testbed, args: &str) -> (serde_json::Value, Vec<Vec<u8>>) {
     through_with(bed, || generate(&bed.tx, args))
 }
 
-/// The same for a file of which not all can be sent: exit 1, with these words about it.
+/// The same for a file with frames that cannot be sent: exit status 1, and a message with these words.
 fn in_part(bed: &Testbed, args: &str, words: &[&str]) -> (serde_json::Value, Vec<Vec<u8>>) {
     through_with(bed, || part_of(bed, args, words))
 }
@@ -107,7 +108,7 @@ fn root_a_file_arrives_byte_for_byte_in_order_and_as_often_as_asked() {
         assert_eq!(number(&sent, "loops"), loops, "{sent}");
         assert!(got == expected, "{} frames of {}", got.len(), expected.len());
     }
-    // A limit ends it inside the file.
+    // A limit of frames ends the run before the end of the file.
     let (sent, got) = through(&bed(), &format!("--file {ng_name} --loop 3 --frames 40"));
     assert_eq!((number(&sent, "sent"), number(&sent, "attempted")), (40, 40), "{sent}");
     assert!(got[..] == times(&frames, 3)[..40]);
@@ -144,7 +145,7 @@ fn root_frames_that_cannot_go_as_they_were_are_named() {
     assert_eq!((skipped("cut"), skipped("not_ethernet")), (1, 0), "{sent}");
     assert_eq!(got, [odd[0].0.clone(), odd[2].0.clone(), odd[8].0.clone()]);
 
-    // Another link type: nothing goes, and many loops of nothing end at once.
+    // With another link type no frame is sent, and even many loops end at once.
     write_ng(&file, 101, &odd);
     let words = ["9 of 9 frames were not sent: 9 not recorded on Ethernet"];
     let sent = part_of(&bed(), &format!("--file {name} --loop 4000000000"), &words);
@@ -163,7 +164,7 @@ fn root_tcp_super_frames_are_segmented_to_the_mtu() {
     write_ng(&file, LINKTYPE_ETHERNET, &whole(&frames));
     let bed = bed();
     let (sent, got) = through(&bed, &format!("--file {name} --loop 2"));
-    // 14 segments of 1,460 bytes at most for the one, and 3 for the other.
+    // One super-frame becomes 14 segments of at most 1,460 bytes, the other one 3.
     assert_eq!((number(&sent, "read"), number(&sent, "segmented")), (8, 4), "{sent}");
     assert_eq!((number(&sent, "segments"), number(&sent, "sent")), (34, 38), "{sent}");
     assert_eq!((got[0].clone(), got[18].clone()), (frames[0].clone(), frames[3].clone()));
@@ -188,7 +189,7 @@ fn root_tcp_super_frames_are_segmented_to_the_mtu() {
     );
     assert_eq!(wrong, "");
 
-    // A limit ends it inside a super-frame, and the counts agree.
+    // A limit of frames ends the run within a super-frame, and the counts agree.
     let (sent, got) = through(&bed, &format!("--file {name} --frames 5"));
     assert_eq!((number(&sent, "sent"), got.len()), (5, 5), "{sent}");
     write_ng(&file, LINKTYPE_ETHERNET, &whole(&frames));
@@ -197,7 +198,7 @@ fn root_tcp_super_frames_are_segmented_to_the_mtu() {
     assert_eq!((number(&sent, "segments"), number(&sent, "sent"), got.len()), (4, 5, 5), "{sent}");
 }
 
-/// A frame of TCP with this data, as the stack hands it to a NIC that segments: without a TCP checksum.
+/// A TCP frame with this data as the stack passes it to a NIC that segments: without checksums.
 fn tcp(data: &[u8]) -> Vec<u8> {
     let mut head = vec![0x45, 0];
     head.extend((40 + data.len() as u16).to_be_bytes());
@@ -254,13 +255,13 @@ fn root_a_file_keeps_a_rate_of_frames_or_bits_whatever_its_stamps_say() {
         let args = format!("--file {name} --rate {rate} --loop 100000 --duration 500ms");
         let sent = generate(&bed().tx, &args);
         let seconds = |field: &str| sent[field].as_f64().unwrap();
-        // To the frame, however busy the machine is: time that could not be made up for is reported. Bits
-        // come to it when the file comes round, and the run may end inside it.
+        // Exact to the frame even on a busy machine, because time that could not be made up for is reported. A rate in
+        // bits is met only by whole passes of the file, and the run may end within a pass.
         let all = number(&sent, "attempted") as f64 + seconds("given_up_s") * pps;
         let slack = if rate.ends_with("bps") { frames.len() as f64 } else { 1.0 };
         assert!((all - pps * 0.5).abs() <= slack, "{rate}: {all} {sent}");
     }
-    // The first frame goes at once, the third after 0.2 s.
+    // The first frame is sent at once, the third after 0.2 s.
     let (sent, got) = through(&bed(), &format!("--file {name} --rate 10pps --frames 3"));
     assert!(sent["duration_s"].as_f64().unwrap() >= 0.2, "{sent}");
     assert!(got == frames[..3]);
@@ -274,7 +275,7 @@ fn root_real_time_takes_the_time_of_the_trace() {
     let (file, name) = path(&dir, "trace.pcapng");
     write_ng(&file, LINKTYPE_ETHERNET, &whole(&frames));
     let real = Duration::from_nanos((frames.len() as u64 - 1) * STEP_NS);
-    // Lower bounds only: how late a busy machine is, no test can know.
+    // Lower bounds only, because a busy machine may be late by any time.
     for (speed, factor, loops) in [("real", 1.0, 1u32), ("2x", 2.0, 2), ("0.5x", 0.5, 1)] {
         let least = real.mul_f64(f64::from(loops) / factor);
         let start = Instant::now();
@@ -283,7 +284,7 @@ fn root_real_time_takes_the_time_of_the_trace() {
         assert!(said >= least && start.elapsed() >= said, "{speed}: {said:?} {least:?}");
         assert!(got == times(&frames, loops as usize), "{speed}");
     }
-    // The second frame is due in 500 s: the run ends first.
+    // The second frame is due after 500 s, so the run ends before it.
     let late = format!("--file {name} --speed 0.00001x --duration 200ms");
     let sent = generate(&bed().tx, &late);
     assert_eq!((number(&sent, "sent"), number(&sent, "read")), (1, 1), "{sent}");

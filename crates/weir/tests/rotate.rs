@@ -1,4 +1,4 @@
-//! `--write FILE` with `-C`, `-G`, `-W` and `--quota`: files that follow each other, each a whole one.
+//! `--write FILE` with `-C`, `-G`, `-W` and `--quota`: a series of files, each of which is complete.
 
 mod common;
 
@@ -21,12 +21,12 @@ fn capture(args: &str) -> Ended {
     Ended { code: output.status.code(), stdout: output.stdout, stderr, what: args.to_owned() }
 }
 
-/// Files whose names begin like that, by their names.
+/// Names and paths of the files whose names begin with `begin`, in the order in which they were created.
 fn files(folder: &Path, begin: &str) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
     let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
     let mut files: Vec<_> = named.filter(|(name, _)| name.starts_with(begin)).collect();
-    // As they were made: numbers go up to two digits here.
+    // By length first: numbers at the end have one or two digits.
     files.sort_by_key(|(name, _)| (name.len(), name.clone()));
     files
 }
@@ -39,7 +39,7 @@ fn bytes(file: &Path) -> u64 {
     fs::metadata(file).expect("a file").len()
 }
 
-/// The frames of files that follow each other; each file is a whole one, and says so to all tools that are here.
+/// The frames of a series of files. Checks that each file is complete, with all tools if they are installed.
 fn frames(test: &str, files: &[(String, PathBuf)]) -> Vec<Got> {
     let mut all = Vec::new();
     for (name, file) in files {
@@ -73,12 +73,12 @@ fn a_size_cuts_a_file_into_files_that_have_its_frames() {
     };
     assert!(files.len() > 5, "{files:?}");
     assert_eq!(names(&files), (0..files.len()).map(follows).collect::<Vec<_>>());
-    // The next frame would not have fitted.
+    // In a full file there is no room for another frame.
     let (last, full) = files.split_last().expect("files");
     assert!(full.iter().all(|(_, file)| (999_000..=1_000_000).contains(&bytes(file))), "{files:?}");
     assert!(bytes(&last.1) <= 1_000_000);
     assert!(frames(test, &files) == read(&whole).1);
-    // The run's other counts are in the last one only.
+    // The run's count of received frames is in the last file only.
     let received = files.iter().map(|(_, file)| statistics(file)[0].received);
     let mut expected = vec![None; files.len() - 1];
     expected.push(Some(20_000));
@@ -107,7 +107,7 @@ fn with_a_number_files_are_written_in_turn() {
 fn a_time_names_the_files_and_a_number_of_them_ends_the_run() {
     let test = "a_time_names_the_files_and_a_number_of_them_ends_the_run";
     let dir = folder();
-    // Frames from a second boundary on, ten a second: 22:13:20 UTC.
+    // Ten frames a second, from 22:13:20 UTC exactly.
     let (whole, source) = path(&dir, "whole.pcapng");
     capture(&format!("gen:frames=35,rate=10pps -w {source}")).expect(0);
     let all = read(&whole).1;
@@ -132,7 +132,7 @@ fn a_time_names_the_files_and_a_number_of_them_ends_the_run() {
     assert_eq!(frames(test, &two), all[..20]);
     assert!(statistics(&two[1].1)[0].received.is_some(), "it is finished as ever");
 
-    // A size within the time: numbers behind each name.
+    // A limit of size as well as time: numbers are appended to each name.
     let (_, name) = path(&dir, "v-%S");
     capture(&format!("file:{source} -G 2s --rotate-size 4KiB --write {name}")).expect(0);
     let both = files(dir.path(), "v-");
@@ -188,7 +188,7 @@ fn what_cannot_be_is_refused_with_a_way_out() {
         let ended = capture(&format!("gen:frames=1 {args}")).refused(words);
         assert!(ended.stdout.is_empty(), "{args}: {}", ended.text());
     }
-    // One of the files could be the one that is read.
+    // The input file has the name of one of the files that would be written.
     let copy = dir.path().join("a.pcapng3");
     fs::copy(&source, &copy).unwrap();
     let line = format!("file:{} -w {at}/a.pcapng -C 1", copy.display());

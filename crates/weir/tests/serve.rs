@@ -1,4 +1,4 @@
-//! The daemon and its clients: real processes on real links, clients without any right.
+//! The daemon and its clients: real processes on real links, and clients without rights.
 
 mod common;
 
@@ -18,7 +18,7 @@ use weir_lab::testbed::volume;
 use common::daemon::{Daemon, NOBODY};
 use common::{LIMIT, Run, bed, closes, generate, number, ready, settle, sh, weir};
 
-/// Two names for the receiving end, one of which nobody may open.
+/// Two sources for the receiving end: the user nobody may open `lan`, but not `hidden`.
 fn config(more: &str) -> String {
     format!(
         "[sources.lan]\nsource = \"wrx0\"\nusers = [{NOBODY}]\nring_mib = 16\n{more}\n\
@@ -63,7 +63,7 @@ fn root_users_without_rights_read_every_frame_of_what_they_are_allowed() {
         });
         assert_eq!(halves[0] + halves[1], 20_000, "{engine}: {halves:?}");
         assert!(halves.iter().all(|half| *half > 0), "{engine}: {halves:?}");
-        // The last one has gone: nothing is attached, and nothing is held.
+        // After the last client has gone, the daemon has closed all descriptors of the source.
         daemon.wait_for_clients(&bed, 0);
         assert_eq!(daemon.descriptors(), before, "{engine}");
         let hidden = Run::start(&bed.rx, daemon.as_user(NOBODY, "capture host:hidden")).end();
@@ -135,7 +135,7 @@ fn root_users_and_groups_are_known_by_name_and_all_groups_count() {
     open(id("-u daemon"), "--clear-groups").expect(0);
     let games = sh(&bed.rx, "getent group games | cut -d: -f3");
     open(NOBODY, &format!("--groups 7,{}", games.trim())).expect(0);
-    // More than are read at the first attempt.
+    // More groups than the daemon's first buffer holds.
     let many: Vec<String> = (1000..1100).map(|id| id.to_string()).collect();
     open(NOBODY, &format!("--groups {},{}", many.join(","), games.trim())).expect(0);
     open(NOBODY, "--groups 7").refused(&["there is no source 'lan'"]);
@@ -161,13 +161,13 @@ fn root_one_who_joins_reads_from_there_and_its_ledger_begins_there() {
     }
 }
 
-/// How often something is killed: `count` times, or as often as the environment says (`make soak`).
+/// How often a test kills a process: `count` times, or `WEIR_KILLS` times if that is set (`make soak`).
 fn kills(count: u64) -> u64 {
     let asked = std::env::var("WEIR_KILLS").ok();
     asked.map_or_else(|| volume(count), |asked| asked.parse().expect("WEIR_KILLS is a number"))
 }
 
-/// Frames until it is stopped.
+/// Starts a generator that sends until it is stopped.
 fn load(bed: &Testbed) -> Run {
     let line = format!("gen {} --rate 100kpps --duration 10000s --json", bed.tx.iface);
     Run::start(&bed.tx, weir(&line))
@@ -217,7 +217,7 @@ fn root_a_daemon_that_is_killed_and_started_again_is_read_on_from() {
         let gone =
             |run: &Run| run.stderr().matches("host:lan: the daemon has ended, or").count() == life;
         run.wait_for("word of its end", gone);
-        // Nobody captures these.
+        // No daemon runs, so these frames are not captured.
         generate(&bed.tx, "--frames 100 --rate 100kpps");
         settle();
         daemon.restart(&bed);
@@ -326,7 +326,7 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
         };
         let mut daemon = Daemon::start(&bed, &text("1, 65534"), "");
         let mut stays = vec![daemon.client(&bed, "host:lan")];
-        // It reads other rings beside those that are withdrawn.
+        // This client also reads rings that the withdrawn client does not have.
         let mut line = daemon.as_user(NOBODY, "capture host:lan --json");
         line.args(["--feed", "all:", "--feed", "most: ip or ip6"]);
         stays.push(Run::capture_by(&bed.rx, line));
@@ -339,7 +339,7 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
         daemon.configure(&text("65534"));
         daemon.run().signal(libc::SIGHUP);
         goes.end().refused(&["host:lan", "file has changed"]);
-        // They share the fresh ones.
+        // The remaining clients share new rings.
         daemon.wait_for(&bed, |status| {
             let feeds = status["feeds"].as_array().expect("feeds");
             let readers = feeds.iter().map(|feed| number(feed, "readers")).sum::<u64>();
@@ -363,7 +363,8 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
     }
 }
 
-/// A process that has mapped rings sees their frames, also after it has closed its feed.
+/// A process that has mapped rings can see their frames even after it has closed its feed, so the others must get new
+/// rings.
 #[test]
 fn root_rings_of_one_who_has_left_are_left_by_others_when_his_right_is_withdrawn() {
     let test = "root_rings_of_one_who_has_left_are_left_by_others_when_his_right_is_withdrawn";
@@ -377,7 +378,7 @@ fn root_rings_of_one_who_has_left_are_left_by_others_when_his_right_is_withdrawn
     let before = key(&daemon.wait_for_clients(&bed, 1));
     daemon.configure(&text("65534"));
     daemon.run().signal(libc::SIGHUP);
-    // It reads others.
+    // The remaining client reads other rings.
     daemon.wait_for(&bed, |status| key(status).is_some_and(|now| Some(now) != before));
     closes(&stays.stop().expect(0).json());
 }
@@ -417,7 +418,7 @@ fn root_who_is_root_of_a_container_sees_no_more_than_its_own() {
     run.stop().expect(0);
 }
 
-/// Whatever it is, also if it closes a parenthesis that it did not open.
+/// A client's filter cannot widen the source's filter: neither by operator precedence nor as BPF bytecode in text.
 #[test]
 fn root_a_clients_filter_takes_nothing_that_the_files_does_not() {
     let test = "root_a_clients_filter_takes_nothing_that_the_files_does_not";
@@ -475,7 +476,7 @@ fn root_a_source_that_is_consumed_keeps_its_frames_from_the_stack_while_it_is_re
     let Some(_alone) = ready(test, &["setpriv"]) else { return };
     let bed = bed();
     let daemon = Daemon::start(&bed, &config("consume = true"), "");
-    // A packet socket gets all frames that come to the stack.
+    // A packet socket receives all frames that reach the network stack.
     let on_the_stack = |frames: &str, reads: bool| {
         let beside = Run::capture(&bed.rx, "--engine af_packet --json");
         let client = reads.then(|| daemon.client(&bed, "host:lan"));
@@ -492,7 +493,7 @@ fn root_a_source_that_is_consumed_keeps_its_frames_from_the_stack_while_it_is_re
     let frames = "--frames 5000 --rate 100kpps";
     assert_eq!(on_the_stack(frames, true), 0, "they end at the hook");
     assert_eq!(on_the_stack(frames, false), 5000, "nobody reads them: they go on");
-    // An interface that this machine lives by.
+    // With an address, the interface carries this machine's own traffic.
     sh(&bed.rx, &format!("ip address add 192.0.2.1/24 dev {}", bed.rx.iface));
     let client = Run::start(&bed.rx, daemon.as_user(NOBODY, "capture host:lan")).end();
     client.refused(&["has address 192.0.2.1", "consume takes its frames away", "leave it out"]);
@@ -531,7 +532,7 @@ fn root_status_and_metrics_tell_what_is_open() {
     assert_eq!(value("weir_feed_captured_frames_total"), 1000, "{body}");
     assert_eq!(value("weir_client_offered_frames_total"), 1000, "{body}");
     check_with_promtool(body);
-    // Nobody else's names, and no source that he may not open.
+    // A user sees neither other users' clients nor sources that he may not open.
     let own = Run::start(&bed.rx, daemon.as_user(1, "status")).end().expect(0).text();
     assert!(own.contains("no source"), "{own}");
     let all = Run::start(&bed.rx, daemon.as_user(0, "status")).end().expect(0).text();
@@ -539,7 +540,7 @@ fn root_status_and_metrics_tell_what_is_open() {
     closes(&run.stop().expect(0).json());
 }
 
-/// Prometheus' own judgement, where it is installed.
+/// Checks the metrics with promtool, if it is installed.
 fn check_with_promtool(body: &str) {
     if !weir_lab::testbed::require_tool("root_status_and_metrics_tell_what_is_open", "promtool") {
         return;
@@ -567,7 +568,7 @@ fn a_service_manager_hears_how_the_daemon_fares() {
     let mut command = weir(&line);
     command.env("NOTIFY_SOCKET", at("manager")).env("WATCHDOG_USEC", "200000");
     let mut child = command.stderr(Stdio::null()).spawn().expect("weir");
-    // All that is said until this.
+    // All lines up to the wanted one.
     let until = |wanted: &str| {
         let mut said = Vec::new();
         while !said.iter().any(|line| line == wanted) {

@@ -1,4 +1,4 @@
-//! A capture that runs is asked how it goes: at its control socket, and by Prometheus.
+//! The status of a running capture, from its control socket and as metrics for Prometheus.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn value(text: &str, name: &str) -> u64 {
     lines.map(|line| value(line).expect(line)).sum()
 }
 
-/// Prometheus' own judgement, where it is installed.
+/// Checks the metrics with promtool, if it is installed.
 fn check_with_promtool(answer: &str) {
     if !require_tool("root_a_running_capture_tells_how_it_goes", "promtool") {
         return;
@@ -65,7 +65,7 @@ fn root_a_running_capture_tells_how_it_goes() {
     for round in 1..=2u64 {
         generate(&bed.tx, "--frames 1000 --rate 100kpps");
         settle();
-        // A recorder takes up to a second for a block that is not full, and tells 0.1 s later how far it is.
+        // A recorder waits up to 1 s for a block to fill, and updates its counts 0.1 s after that.
         let begin = Instant::now();
         loop {
             last = common::within(&bed.rx, || scrape(ADDRESS));
@@ -85,7 +85,7 @@ fn root_a_running_capture_tells_how_it_goes() {
         for ((field, _), now) in asked.iter().zip(now) {
             assert_eq!(number(&json, field), now, "{field}: {json}");
         }
-        // Both feeds are offered each frame, and one takes it.
+        // Each frame is offered to both feeds, and passes the filter of one.
         assert_eq!(number(&json, "offered"), 2 * 1000 * round, "{json}");
         assert_eq!(number(&json, "delivered"), 1000 * round, "{json}");
         let source = &json["sources"][0];
@@ -111,7 +111,7 @@ fn root_a_running_capture_tells_how_it_goes() {
     ] {
         assert!(text.contains(words), "'{words}' is not in:\n{text}");
     }
-    // One that says nothing delays neither the others for long nor the end.
+    // A client of the metrics that sends nothing must not delay the end of the capture for long.
     let _hangs = common::within(&bed.rx, || TcpStream::connect(ADDRESS).expect("it listens"));
     let begin = Instant::now();
     let ended = run.stop().expect(0);
@@ -134,7 +134,7 @@ fn an_address_that_cannot_be_listened_at_is_refused() {
     assert!(said.contains(&format!("--metrics {address}")), "{said}");
 }
 
-/// The metrics once they have what is waited for.
+/// Scrapes until `is_there` accepts the metrics; returns them.
 fn once(address: &str, is_there: impl Fn(&BTreeMap<String, u64>) -> bool) -> BTreeMap<String, u64> {
     let begin = Instant::now();
     loop {
@@ -150,7 +150,7 @@ fn once(address: &str, is_there: impl Fn(&BTreeMap<String, u64>) -> bool) -> BTr
 
 #[test]
 fn two_sources_of_one_name_are_one_metric() {
-    // Two of them end, and the third goes on.
+    // The first two sources end, and the third one continues.
     let sources = "gen:rate=1kpps,frames=300 gen:rate=1kpps,frames=300";
     let line = format!("capture {sources} gen:rate=1kpps --metrics 127.0.0.1:0 --json");
     let mut run = Run::here(weir(&line));

@@ -1,6 +1,6 @@
-//! Rules of the tree on which readers rely: files of a size, lines of a width, no circles of modules, and tables in
-//! ARCHITECTURE.md that hold every limit and every drop counter. Exceptions are named, and the lists of them may only
-//! shrink: one that is no longer needed fails, too.
+//! Rules for the source tree and its pages: limits for files and lines, no circular modules, complete tables, working
+//! links. Exceptions are listed in tidy/exceptions.rs. An exception that is no longer needed fails as well, so the
+//! lists can only shrink.
 
 mod tidy {
     pub mod book;
@@ -22,7 +22,7 @@ use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
 use tidy::tree::{Tree, tree};
 use tidy::{book, circles, errors, links, plain_names, security, sizes, tables, tcpdump};
 
-/// Compares the findings with the named exceptions.
+/// Passes if the findings are exactly the listed exceptions.
 fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
     let named: BTreeSet<String> = exceptions.iter().map(|&name| name.to_owned()).collect();
     let new: Vec<_> = found.difference(&named).collect();
@@ -176,7 +176,7 @@ fn every_flag_in_the_help_of_other_tools_is_in_their_table() {
     }
 }
 
-/// Each rule finds planted faults, and nothing else.
+/// The rules find planted faults, and nothing else.
 #[test]
 fn planted_violations_are_found() {
     let planted = |path: &str, text: &str| {

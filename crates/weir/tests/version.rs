@@ -1,4 +1,4 @@
-//! `weir --version` names the version and the commit, which the build script finds in several places.
+//! `weir --version` prints the version and the commit. The build script looks for the commit in several places.
 
 use std::fs;
 use std::path::Path;

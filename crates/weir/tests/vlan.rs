@@ -1,5 +1,5 @@
-//! VLAN interfaces of the kernel over the link: their frames are captured as they are on the wire.
-//! Needs the kernel's 8021q module; where that is missing, the guest of `make test` has it.
+//! VLAN interfaces on top of the link: their frames are captured with their tags, as they are on the wire. The tests
+//! need the kernel's 8021q module. If it is missing, they run in the guest of `make test`.
 
 mod common;
 
@@ -12,7 +12,7 @@ use weir_frame::record::Flags;
 use weir_lab::Testbed;
 use weir_lab::testbed::{End, ifindex, skip};
 
-/// Makes a VLAN interface over one of the end's; `None` if this kernel has none.
+/// Creates a VLAN interface on top of the interface `below`; `None` if the kernel does not support that.
 fn vlan(end: &End, below: &str, name: &str, protocol: &str, id: &str) -> Option<End> {
     let mut add = Command::new("ip");
     add.args(["-n", &end.netns, "link", "add", "link", below, "name", name, "type", "vlan"]);
@@ -25,10 +25,11 @@ fn vlan(end: &End, below: &str, name: &str, protocol: &str, id: &str) -> Option<
     Some(End { iface: name.to_owned(), ifindex, ..end.clone() })
 }
 
-/// A tag's protocol and its VLAN.
+/// EtherType and VLAN id of a tag.
 type Tag = (u16, u16);
 
-/// One, and one in another (QinQ), on the sending end: the interface and the tags it adds, outer first.
+/// Three VLAN interfaces on the sending end, one of them on top of another (QinQ), each with the tags that its frames
+/// have on the wire, outer tag first.
 fn vlans(bed: &Testbed) -> Option<Vec<(End, Vec<Tag>)>> {
     let single = vlan(&bed.tx, &bed.tx.iface, "c100", "802.1Q", "100")?;
     let outer = vlan(&bed.tx, &bed.tx.iface, "s200", "802.1ad", "200")?;
@@ -68,7 +69,7 @@ fn root_frames_of_vlan_interfaces_are_captured_with_their_tags() {
         let json = capture.stop().expect(0).json();
         closes(&json);
         let what = format!("{hook} at {}: {json}", end.iface);
-        // XDP before Linux 6.8 does not get tags that the driver has taken off, and says so.
+        // Before Linux 6.8, XDP does not see tags that the driver has removed; a note in the report says so.
         if json["sources"][0]["notes"].to_string().contains("do not reach XDP") {
             expected.iter_mut().for_each(|frame| drop(frame.drain(12..16)));
         }
@@ -77,7 +78,7 @@ fn root_frames_of_vlan_interfaces_are_captured_with_their_tags() {
             assert_eq!(got, expected, "{what}");
         }
         assert_eq!(frames.len(), expected.len(), "{what}");
-        // At XDP there is but one way, so its records have no flags.
+        // XDP sees received frames only, so its records have no flags.
         assert!(
             frames.iter().all(|frame| frame.flags.is_none_or(|flags| flags.has(way))),
             "{what}"

@@ -1,4 +1,4 @@
-//! Commands that cannot run say why, once, and what to do. None of it needs rights.
+//! Commands that cannot run say why, once, and what to do. Only the `root_` test needs rights.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Debian's user nobody.
+/// The id of Debian's user nobody.
 const NOBODY: u32 = 65_534;
 
-/// `weir` with these words, as it ended: the exit status, and standard error.
+/// Runs `weir` with these arguments; returns its exit status and standard error.
 fn weir(words: &[&str]) -> (Option<i32>, String) {
     ended(Command::new(env!("CARGO_BIN_EXE_weir")).args(words))
 }
@@ -35,14 +35,14 @@ fn no_daemon_is_told_with_the_reason_once() {
     }
 }
 
-/// A folder that only its owner may write, and root.
+/// A folder that only its owner and root may write to.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("its mode");
     folder
 }
 
-/// `weir serve` with a socket and a file of these names.
+/// `weir serve` with these paths of the socket and the configuration file.
 fn serve(program: &Path, socket: &Path, config: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("serve").arg("--socket").arg(socket).arg("--config").arg(config);
@@ -87,7 +87,7 @@ fn root_a_user_who_may_not_serve_is_told_what_helps() {
         return;
     }
     let (roots, own) = (folder(), folder());
-    // That user need not be able to enter the build's folder.
+    // A copy, because that user may have no access to the build's folder.
     let (built, program) = (env!("CARGO_BIN_EXE_weir"), roots.path().join("weir"));
     fs::hard_link(built, &program)
         .or_else(|_| fs::copy(built, &program).map(drop))
@@ -116,7 +116,7 @@ fn a_misspelt_flag_of_run_is_named_and_is_no_tool() {
     assert_eq!(code, Some(2), "{says}");
     assert!(says.contains("'--sockt'") && says.contains("--socket"), "{says}");
     assert!(!says.contains("no such program"), "{says}");
-    // Flags behind the tool are the tool's, with or without `--`.
+    // Flags after the tool belong to the tool, with or without `--`.
     for words in [
         &["run", "no-such-tool", "--sockt"][..],
         &["run", "--", "no-such-tool", "--sockt", "-x"],
@@ -152,7 +152,7 @@ fn the_environment_says_where_the_daemon_is_and_a_flag_says_otherwise() {
         let help = String::from_utf8(help.expect("weir").stdout).expect("text");
         assert!(help.contains("$WEIR_SOCKET"), "{help}");
     }
-    // It is no flag: where none is taken, or another way is given, it says nothing; nor does it if it is empty.
+    // The variable is ignored by commands that do not use a daemon, beside `--control`, and if it is empty.
     let (code, says) = weir_at("/no/such/place", "capture gen: --frames 1");
     assert_eq!(code, Some(0), "{says}");
     let (_, says) = weir_at("/no/such/place", "status --control /no/such/control");

@@ -1,4 +1,4 @@
-//! Flows as our lines, tshark and nfdump have them.
+//! Flows as counted by `weir flows`, tshark and nfdump.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,10 @@ use super::{Run, number, program};
 
 /// Addresses, ports (0 where there are none) and protocol of a flow.
 pub type Key = (String, String, u64, u64, u64);
-/// Packets, and bytes of IP, by flow.
+/// Packets and IP bytes of each flow.
 pub type Flows = BTreeMap<Key, (u64, u64)>;
 
-/// The lines of flows, and the report behind them.
+/// Parses the output of `weir flows --json`: the lines of flows, and the report that follows them.
 pub fn lines(stdout: &[u8]) -> (Vec<Value>, Value) {
     let text = String::from_utf8(stdout.to_vec()).expect("text");
     let mut all: Vec<Value> =
@@ -26,7 +26,7 @@ pub fn lines(stdout: &[u8]) -> (Vec<Value>, Value) {
     (all, report)
 }
 
-/// Packets of all records of the same flow, with those of the other direction as a flow of its own.
+/// Sums the records of each flow. The reverse direction of a biflow counts as a flow of its own.
 pub fn by_key(lines: &[Value]) -> Flows {
     let mut flows = Flows::new();
     for line in lines {
@@ -47,7 +47,8 @@ pub fn by_key(lines: &[Value]) -> Flows {
     flows
 }
 
-/// The same by tshark: of the outermost addresses, and no more bytes than a frame has, whatever its header says.
+/// The same sums by tshark: by the outermost addresses, and with no more bytes than the frame contains, even if its
+/// IP header claims more.
 pub fn by_tshark(file: &str) -> Flows {
     let fields = [
         "ip.src",
@@ -66,7 +67,7 @@ pub fn by_tshark(file: &str) -> Flows {
         "frame.protocols",
     ];
     let fields = fields.iter().flat_map(|field| ["-e", field]);
-    // The first of each: an ICMP error quotes the packet that it is about.
+    // Only the first occurrence of each field: an ICMP error quotes the headers of the packet that caused it.
     let args = ["-n", "-r", file, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"];
     let args: Vec<&str> = args.into_iter().chain(["-Y", "ip or ipv6"]).chain(fields).collect();
     let mut flows = Flows::new();
@@ -85,8 +86,8 @@ pub fn by_tshark(file: &str) -> Flows {
     flows
 }
 
-/// Whether the first IP header is IPv6, and where it begins, of a frame with these protocols; `None` if something else
-/// is before it than Ethernet and VLAN tags, or nothing.
+/// Whether the first IP header of a frame with these protocols is IPv6, and its offset. `None` if there is no IP
+/// header, or if headers other than Ethernet and VLAN tags precede it.
 fn outermost(protocols: &str) -> Option<(bool, u64)> {
     // Packets without a link layer begin with the IP header.
     let mut at = if protocols.starts_with("eth:") { 14 } else { 0 };
@@ -102,13 +103,13 @@ fn outermost(protocols: &str) -> Option<(bool, u64)> {
     None
 }
 
-/// The port that nfdump's collector has.
+/// The UDP port of nfdump's collector.
 pub const COLLECTOR_PORT: u16 = 9995;
 
 /// nfdump's collector in the network namespace of an end, on loopback, over UDP.
 pub struct Collector {
     run: Run,
-    /// Its files.
+    /// The files that it writes.
     dir: TempDir,
 }
 
@@ -122,7 +123,7 @@ impl Collector {
         Collector { run, dir }
     }
 
-    /// Ends it, and has nfdump read its files.
+    /// Ends the collector; returns the flows that nfdump reads from its files.
     pub fn finish(mut self) -> Flows {
         self.run.wait_for("that all is read", |run| matches!(socket(run), Some((0, _))));
         assert_eq!(socket(&self.run), Some((0, 0)), "the collector's socket was overrun");
@@ -133,7 +134,7 @@ impl Collector {
     }
 }
 
-/// Bytes that wait at the collector's socket, and datagrams that found no room there.
+/// Unread bytes in the receive buffer of the collector's socket, and datagrams that were dropped because it was full.
 fn socket(run: &Run) -> Option<(u64, u64)> {
     let table = fs::read_to_string(format!("/proc/{}/net/udp", run.pid())).expect("/proc");
     let address = format!("0100007F:{COLLECTOR_PORT:04X}");
@@ -149,7 +150,7 @@ fn socket(run: &Run) -> Option<(u64, u64)> {
 fn by_nfdump(dir: &Path) -> Flows {
     let dir = dir.to_str().expect("a path");
     let text = tool("nfdump", &["-R", dir, "-o", "json"]);
-    // A summary follows.
+    // A second JSON value, the summary, follows the records.
     let mut values = serde_json::Deserializer::from_str(&text).into_iter();
     let records: Vec<Value> = values.next().expect("records").expect("JSON");
     let mut flows = Flows::new();

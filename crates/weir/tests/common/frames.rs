@@ -11,11 +11,11 @@ use super::within;
 /// Puts frames on the link as they are, through the interface's egress hooks.
 pub struct Sender {
     socket: OwnedFd,
-    /// Bytes that the socket expects in front of each frame.
+    /// Bytes that the socket expects before each frame.
     before: &'static [u8],
 }
 
-/// `struct virtio_net_hdr`, little-endian: nothing to segment, nothing to check, and 14 bytes of header.
+/// `struct virtio_net_hdr`, little-endian: no segmentation, no checksum to compute, and a header of 14 bytes.
 const ONLY_ETHERNET: [u8; 10] = [0, 0, 14, 0, 0, 0, 0, 0, 0, 0];
 /// linux/if_packet.h.
 const PACKET_VNET_HDR: libc::c_int = 15;
@@ -41,7 +41,8 @@ impl Sender {
         })
     }
 
-    /// One whose frames of a page and more have nothing but the Ethernet header in one piece, and the rest in pages.
+    /// A sender whose frames of a page or more have only the Ethernet header in the skb's linear part, and the rest in
+    /// page fragments.
     /// Source: `packet_alloc_skb`, net/packet/af_packet.c.
     pub fn paged(end: &End) -> Sender {
         let sender = Sender { before: &ONLY_ETHERNET, ..Sender::new(end) };
@@ -49,7 +50,7 @@ impl Sender {
         sender
     }
 
-    /// One that sends around TC.
+    /// A sender whose frames bypass TC.
     pub fn bypassing(end: &End) -> Sender {
         let sender = Sender::new(end);
         sender.enable(libc::PACKET_QDISC_BYPASS, "PACKET_QDISC_BYPASS");
@@ -85,7 +86,8 @@ impl Sender {
 
 const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 
-/// A frame of an EtherType, padded or filled to `bytes` with a pattern that shows any shift.
+/// A frame with this EtherType that begins with `head` and is filled up to `bytes` with a pattern. The pattern
+/// reveals bytes that were moved.
 pub fn ethernet(ether_type: u16, head: &[u8], bytes: usize) -> Vec<u8> {
     let mut frame = ADDRESSES.to_vec();
     frame.extend(ether_type.to_be_bytes());
@@ -95,7 +97,7 @@ pub fn ethernet(ether_type: u16, head: &[u8], bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// UDP in IPv4.
+/// An Ethernet frame of UDP in IPv4.
 pub fn ipv4(bytes: usize) -> Vec<u8> {
     let total = (bytes - 14) as u16;
     let mut head = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2];
@@ -106,7 +108,7 @@ pub fn ipv4(bytes: usize) -> Vec<u8> {
     ethernet(0x0800, &head, bytes)
 }
 
-/// UDP in IPv6.
+/// An Ethernet frame of UDP in IPv6.
 pub fn ipv6(bytes: usize) -> Vec<u8> {
     let payload = (bytes - 54) as u16;
     let mut head = vec![0x60, 0, 0, 0];
@@ -121,19 +123,19 @@ pub fn ipv6(bytes: usize) -> Vec<u8> {
     ethernet(0x86dd, &head, bytes)
 }
 
-/// An ARP request, unpadded: 42 bytes, which a veth carries as it is.
+/// An ARP request without padding, 42 bytes: a veth does not pad short frames.
 pub fn arp() -> Vec<u8> {
     let mut head = vec![0, 1, 8, 0, 6, 4, 0, 1];
     head.extend([2, 0, 0, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 192, 0, 2, 2]);
     ethernet(0x0806, &head, 42)
 }
 
-/// IEEE 802.3 with a length and LLC: a spanning tree frame.
+/// A spanning tree frame: IEEE 802.3 with a length field, and LLC.
 pub fn llc() -> Vec<u8> {
     ethernet(38, &[0x42, 0x42, 3], 60)
 }
 
-/// The frame with a VLAN tag behind the addresses.
+/// The frame with a VLAN tag inserted after the MAC addresses.
 pub fn tagged(frame: &[u8], protocol: u16, tci: u16) -> Vec<u8> {
     let mut out = frame[..12].to_vec();
     out.extend(protocol.to_be_bytes());
@@ -145,11 +147,11 @@ pub fn tagged(frame: &[u8], protocol: u16, tci: u16) -> Vec<u8> {
 pub const CTAG: u16 = 0x8100;
 pub const STAG: u16 = 0x88a8;
 
-/// One of each kind, every one of its own bytes: MTU 1500 will do.
+/// Frames of every kind, no two of them alike. All fit MTU 1500.
 pub fn assortment() -> Vec<Vec<u8>> {
     let mut frames = vec![arp(), llc(), ipv4(60), ipv6(62), ipv6(1514), ipv4(1514)];
     frames.extend((61..=67).map(ipv4));
-    // Around the sizes where the writers change their way of copying.
+    // Sizes around those at which the ring writers switch to another copy routine.
     frames.extend([127, 128, 129, 130, 255, 256, 257, 1000].map(ipv4));
     frames.push(tagged(&ipv4(60), CTAG, 0x6123));
     frames.push(tagged(&ipv6(77), CTAG, 0x0001));

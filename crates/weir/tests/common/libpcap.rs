@@ -1,4 +1,4 @@
-//! Unchanged programs that capture by libpcap: how they are started, and when they see frames.
+//! Unmodified programs that capture through libpcap: starts them, and waits until they capture.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use super::{Run, folder, path};
 /// The tools of [`Tools::start`].
 pub const NAMES: [&str; 3] = ["tcpdump", "dumpcap", "tshark"];
 
-/// libweirpcap as this tree has it, where `weir` of this tree finds it.
+/// Builds libweirpcap from this tree; returns its path, which is where the `weir` of this tree looks for it.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -35,10 +35,10 @@ pub fn reader() -> &'static str {
     &BUILT.get_or_init(|| compiled("reader")).1
 }
 
-/// A program of tests/preload, and the folder that it is in.
+/// Compiles a program of tests/preload; returns its folder and its path.
 pub fn compiled(name: &str) -> (TempDir, String) {
     let dir = folder();
-    // Another user runs it, too.
+    // Other users run the program, too.
     fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
     let (_, program) = path(&dir, name);
     let source = format!("{}/tests/preload/{name}.c", env!("CARGO_MANIFEST_DIR"));
@@ -48,14 +48,14 @@ pub fn compiled(name: &str) -> (TempDir, String) {
     (dir, program)
 }
 
-/// tcpdump, dumpcap and tshark that capture the same, each into a file.
+/// tcpdump, dumpcap and tshark that capture the same frames, each into its own file.
 pub struct Tools {
     runs: [Run; 3],
     files: [PathBuf; 3],
 }
 
 impl Tools {
-    /// Starts them, each for so many frames of the filter, and waits until they capture.
+    /// Starts the tools and waits until they capture. Each ends after `frames` frames that pass the filter.
     pub fn start(
         dir: &TempDir,
         interface: &str,
@@ -73,7 +73,7 @@ impl Tools {
         ];
         let mut runs = lines.map(|line| start(&line.concat()));
         runs[0].wait_for("that it listens", |run| run.stderr().contains("listening on"));
-        // Wireshark's begin the file once the interface is open and the filter is set.
+        // dumpcap and tshark begin their file once the interface is open and the filter is set.
         for (run, (file, _)) in runs.iter_mut().zip(&files).skip(1) {
             let begins = || fs::metadata(file).is_ok_and(|file| file.len() > 0);
             run.wait_for("that it captures", |_| begins());
@@ -81,12 +81,13 @@ impl Tools {
         Tools { runs, files: files.map(|(file, _)| file) }
     }
 
-    /// Their output so far.
+    /// Standard error of each tool so far.
     pub fn said(&self) -> Vec<String> {
         self.runs.iter().map(Run::stderr).collect()
     }
 
-    /// Waits until they have their frames. They must have lost none. Gives their files, in the order of [`NAMES`].
+    /// Waits until the tools have captured their frames, and checks that they lost none. Returns their files, in the
+    /// order of [`NAMES`].
     pub fn end(self, frames: usize) -> [PathBuf; 3] {
         let [tcpdump, dumpcap, tshark] = self.runs.map(|run| run.end().expect(0));
         for said in [format!("{frames} packets captured"), "0 packets dropped by kernel".into()] {
@@ -98,7 +99,7 @@ impl Tools {
     }
 }
 
-/// Frames of a file of one of [`Tools`], whatever format it writes.
+/// Frames of a file that one of [`Tools`] wrote, pcap or pcapng.
 pub fn frames(file: &Path) -> Vec<Vec<u8>> {
     super::tools::bytes_of(&super::tools::read(file).1)
 }

@@ -1,15 +1,15 @@
-//! Verbs and examples of the help, which has them from the same source as the man pages.
+//! Verbs and examples from the help. Help and man pages are generated from the same source.
 
 use super::weir;
 
-/// Help of the verb with these words behind `weir`.
+/// The help of `weir` with these verbs.
 pub fn help(verb: &[&str]) -> String {
     let shown = weir("").args(verb).arg("--help").output().expect("weir");
     assert!(shown.status.success(), "{verb:?}");
     String::from_utf8(shown.stdout).expect("text")
 }
 
-/// The first words of the lines under `Commands:`, without clap's own `help` and the rest of lines that are wrapped.
+/// The first word of each entry under `Commands:`, except clap's own `help`. Continuation lines are skipped.
 pub fn verbs(help: &str) -> Vec<&str> {
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = commands
@@ -19,7 +19,7 @@ pub fn verbs(help: &str) -> Vec<&str> {
     names.filter(|name| *name != "help").collect()
 }
 
-/// Every verb: `capture`, `vm`, `vm list`.
+/// Every verb and subcommand, such as `capture`, `vm` and `vm list`.
 pub fn all_verbs() -> Vec<String> {
     let mut all = Vec::new();
     for verb in verbs(&help(&[])) {
@@ -29,7 +29,7 @@ pub fn all_verbs() -> Vec<String> {
     all
 }
 
-/// Command lines of the examples of a help.
+/// The command lines of the examples in a help text.
 pub fn examples(help: &str) -> Vec<&str> {
     let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
     let lines = lines.filter_map(|line| line.strip_prefix("  weir ").map(|_| line.trim()));

@@ -1,4 +1,4 @@
-//! Metrics as a scraper gets them, read as strictly as Prometheus does.
+//! Metrics over HTTP, parsed as strictly as Prometheus does.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Run;
 
-/// The address that a run with `--metrics 127.0.0.1:0` serves its metrics at.
+/// The address at which a run with `--metrics 127.0.0.1:0` serves its metrics.
 pub fn address_of(run: &mut Run) -> String {
     const BEFORE: &str = "weir: metrics at http://";
     let address = |says: &str| {
@@ -18,7 +18,7 @@ pub fn address_of(run: &mut Run) -> String {
     address(&run.stderr()).expect("it was there")
 }
 
-/// The answer of an endpoint, with its head.
+/// The HTTP response of an endpoint, with its headers.
 pub fn scrape(address: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
@@ -29,8 +29,8 @@ pub fn scrape(address: &str) -> String {
     text
 }
 
-/// Every value of an answer by its metric's name and labels, after the text was judged as Prometheus' parser does: a
-/// name is described once, before all of its values, which follow each other; no labels come twice.
+/// Every value of a response, by its metric's name and labels. Fails where Prometheus' parser would: a metric must be
+/// described once, its values must follow the description directly, and no set of labels may occur twice.
 #[track_caller]
 pub fn read(answer: &str) -> BTreeMap<String, u64> {
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");

@@ -1,7 +1,7 @@
-//! Helpers of the end-to-end tests: the real binary on real links, and independent readers.
+//! Helpers of the end-to-end tests: they run the real binary on real links, and check its output with other tools.
 //!
-//! Every test waits with a limit and ends everything that it started: a [`Run`] is killed when
-//! dropped, a `Testbed` takes its namespaces away.
+//! Every wait has a time limit, and every test ends what it started: a [`Run`] kills its program when dropped, a
+//! `Testbed` removes its namespaces.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod bpf;
@@ -28,10 +28,10 @@ use tempfile::TempDir;
 use weir_lab::Testbed;
 use weir_lab::testbed::{End, Running, in_netns, require_root, require_tool, volume};
 
-/// Longest that anything here may take; a debug build on a busy machine is slow.
+/// Time limit of every wait. It is long because a debug build on a busy machine is slow.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Every live way in: flags of `weir capture`.
+/// Every way to capture a live interface, as flags of `weir capture`.
 pub const HOOKS: [&str; 7] = [
     "--engine bpf --hook tc",
     "--engine bpf --hook xdp",
@@ -42,15 +42,15 @@ pub const HOOKS: [&str; 7] = [
     "--engine pcap",
 ];
 
-/// The same arguments for a merge that waits for copiers, which share a queue: on a busy machine one of them has its
-/// turn long after the other.
+/// The same arguments, and with several copiers a long `--merge-slack`: they share a queue, and on a busy machine one
+/// of them may run long after the other.
 pub fn patient(hook: &str) -> String {
     let patience = if hook.contains("--copiers") { " --merge-slack 5s" } else { "" };
     format!("{hook}{patience}")
 }
 
-/// Whether the test can run here; if so, the right to be the only one that does: these tests send at
-/// full speed and look at clocks.
+/// Returns a lock if the test can run here; `None` if it has to be skipped. No two tests of a program run at the same
+/// time, because they send at full speed and measure time.
 pub fn ready(test: &'static str, tools: &[&str]) -> Option<Alone> {
     static ONE: Mutex<()> = Mutex::new(());
     let can = require_root(test) && tools.iter().all(|tool| require_tool(test, tool));
@@ -60,7 +60,7 @@ pub fn ready(test: &'static str, tools: &[&str]) -> Option<Alone> {
     })
 }
 
-/// A test that has the machine to itself; says how long it took.
+/// The lock of a test that no other test of this program runs beside. Prints the test's duration when dropped.
 pub struct Alone {
     test: &'static str,
     start: Instant,
@@ -73,18 +73,18 @@ impl Drop for Alone {
     }
 }
 
-/// Whether tests take their time: `WEIR_SOAK=1`.
+/// Whether tests run for longer: `WEIR_SOAK=1`.
 pub fn soaks() -> bool {
     std::env::var_os("WEIR_SOAK").is_some_and(|value| value == "1")
 }
 
-/// A generator's `--duration` where more traffic shows more: `short` seconds, a fifth of them in a repeated run
-/// ([`volume`]), or 30 s with `WEIR_SOAK=1`.
+/// A generator's `--duration` for tests that find more with more traffic: `short` seconds, a fifth of that in a
+/// repeated run ([`volume`]), or 30 s with `WEIR_SOAK=1`.
 pub fn seconds(short: u64) -> String {
     format!("{}ms", if soaks() { 30_000 } else { volume(1000 * short) })
 }
 
-/// A pair whose receiving end takes the kernel generator's frames at any hook.
+/// A veth pair whose receiving end accepts the frames of the in-kernel generator at every hook.
 pub fn bed() -> Testbed {
     Testbed::builder().gro(true).build().expect("a testbed")
 }
@@ -113,7 +113,7 @@ pub fn weir(args: &str) -> Command {
     command
 }
 
-/// Programs of the path, with arguments separated by spaces.
+/// A program in `PATH` with arguments, separated by spaces.
 pub fn program(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().expect("a program"));
@@ -127,7 +127,7 @@ impl Run {
         Run::begin(command, |command| end.spawn(command))
     }
 
-    /// Starts a command in the namespace of the test: it needs no link.
+    /// Starts a command that needs no link, in the namespace of the test.
     pub fn here(command: Command) -> Run {
         Run::begin(command, |mut command| command.spawn().map(Running::from))
     }
@@ -145,16 +145,16 @@ impl Run {
         Run { child, what, dir }
     }
 
-    /// `weir capture` in the end's namespace, of its interface unless `args` name another; it takes
-    /// frames from now on.
+    /// Starts `weir capture` of the end's interface, in its namespace. `args` may name further interfaces. Returns once
+    /// it captures.
     pub fn capture(end: &End, args: &str) -> Run {
         Run::capture_by(end, weir(&format!("capture {} {args}", end.iface)))
     }
 
-    /// A command that runs `weir capture`, once that takes frames.
+    /// Starts a command that runs `weir capture`. Returns once that captures.
     pub fn capture_by(end: &End, command: Command) -> Run {
         let mut run = Run::start(end, command);
-        // It says which engine it uses once everything is attached.
+        // Once everything is attached, Weir prints which engine it uses.
         run.wait_for("that it captures", |run| {
             run.stderr().lines().any(|line| line.starts_with("weir: ") && line.contains(": "))
         });
@@ -193,7 +193,7 @@ impl Run {
         self.child.signal(signal);
     }
 
-    /// Ctrl-C, and the end of it.
+    /// Sends SIGINT, and waits for the end of the program.
     pub fn stop(mut self) -> Ended {
         self.signal(libc::SIGINT);
         self.end()
@@ -204,7 +204,7 @@ impl Run {
         self.end_within(LIMIT)
     }
 
-    /// As [`Run::end`], with a limit.
+    /// As [`Run::end`], with another time limit.
     pub fn end_within(mut self, limit: Duration) -> Ended {
         assert!(
             self.child.wait_for(limit),
@@ -224,7 +224,7 @@ impl Ended {
         parse_last_line(&self.text()).unwrap_or_else(|| panic!("no JSON at the end: {self:#?}"))
     }
 
-    /// The JSON object at the end of standard error: where it goes when standard output is frames.
+    /// The JSON object at the end of standard error. The report is written there if standard output carries frames.
     pub fn json_of_stderr(&self) -> Value {
         parse_last_line(&self.stderr).unwrap_or_else(|| panic!("no JSON at the end: {self:#?}"))
     }
@@ -248,7 +248,7 @@ impl Ended {
         self
     }
 
-    /// Passes if it could not run (exit 2) and its last words hold all of `words`.
+    /// Passes if the program could not run (exit 2) and its last message contains all of `words`.
     #[track_caller]
     pub fn refused(self, words: &[&str]) -> Ended {
         let ended = self.expect(2);
@@ -272,10 +272,10 @@ pub fn number(json: &Value, name: &str) -> u64 {
     json[name].as_u64().unwrap_or_else(|| panic!("no number '{name}' in {json}"))
 }
 
-/// Drops behind the ring's writer: of its readers, the output, and the interface that is fed.
+/// Drops after the ring's writer: at its readers, the output, and the network interface that is fed.
 const BEHIND_THE_RING: [&str; 3] = ["store", "ring", "netdev"];
 
-/// All drops of a report together, but for those behind the ring's writer.
+/// The sum of all drops of a report, except those after the ring's writer.
 pub fn dropped(json: &Value) -> u64 {
     drops_where(json, |name| !BEHIND_THE_RING.contains(&name))
 }
@@ -289,7 +289,7 @@ fn drops_where(json: &Value, is: impl Fn(&str) -> bool) -> u64 {
         .sum()
 }
 
-/// Passes if the ledger closes on both sides of the ring, to the frame.
+/// Passes if the ledger accounts for every frame, before and after the ring.
 #[track_caller]
 pub fn closes(json: &Value) {
     let n = |name| number(json, name);
@@ -307,20 +307,20 @@ pub fn closes(json: &Value) {
     );
 }
 
-/// Sends generated frames from the bed's sending end to their end; returns the generator's report.
+/// Sends generated frames out of this end's interface, and waits until all are sent; returns the generator's report.
 pub fn generate(end: &End, args: &str) -> Value {
     let run = Run::start(end, weir(&format!("gen {} --json {args}", end.iface)));
     run.end().expect(0).json()
 }
 
-/// Gives the receiving half of the kernel the time to handle sent frames; `WEIR_TEST_SLOWNESS` times
-/// as long where the machine is emulated.
+/// Waits until the kernel has received the sent frames: 150 ms, multiplied by `WEIR_TEST_SLOWNESS`, which is set on
+/// emulated machines.
 pub fn settle() {
     let slowness = std::env::var("WEIR_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
     sleep(Duration::from_millis(150) * slowness.unwrap_or(1));
 }
 
-/// Runs `ip`, `tc` and their like in the end's namespace, and returns their output.
+/// Runs a line of shell, such as an `ip` or `tc` command, in the end's namespace; returns its output.
 #[track_caller]
 pub fn sh(end: &End, line: &str) -> String {
     let mut shell = Command::new("sh");
@@ -328,7 +328,7 @@ pub fn sh(end: &End, line: &str) -> String {
     Run::start(end, shell).end().expect(0).text()
 }
 
-/// Statistics of every thread of a process: CPU time so far.
+/// CPU time that all threads of a process have used so far.
 pub fn cpu_time(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a running process");
     let nanoseconds = tasks.flatten().filter_map(|task| {
@@ -349,7 +349,7 @@ pub fn folder() -> TempDir {
     TempDir::new().expect("a folder")
 }
 
-/// The whole file.
+/// The contents of a file.
 pub fn slurp(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -357,19 +357,19 @@ pub fn slurp(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// `IFF_PROMISC` of the end's interface, as the kernel has it.
+/// How many users the end's interface is promiscuous for (`IFLA_PROMISCUITY`).
 pub fn promiscuity(end: &End) -> u64 {
     let text = sh(end, &format!("ip -d -j link show {}", end.iface));
     let json: Value = serde_json::from_str(&text).expect("ip prints JSON");
     json[0]["promiscuity"].as_u64().expect("promiscuity")
 }
 
-/// Runs in the end's namespace.
+/// Runs `work` in the end's network namespace.
 pub fn within<T: Send>(end: &End, work: impl FnOnce() -> T + Send) -> T {
     in_netns(&end.netns, work).expect("the namespace")
 }
 
-/// A path inside a folder, as text for a command line.
+/// A path inside a folder, also as text for a command line.
 pub fn path(dir: &TempDir, name: &str) -> (PathBuf, String) {
     let path = dir.path().join(name);
     let text = path.to_str().expect("a plain path").to_owned();

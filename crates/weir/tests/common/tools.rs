@@ -9,7 +9,7 @@ use weir_frame::record::Flags;
 
 use super::slurp;
 
-/// A frame that was found in a file.
+/// A frame of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Got {
     pub ts_ns: u64,
@@ -25,7 +25,7 @@ impl Got {
     }
 }
 
-/// Names of the interfaces and all frames, by our reader.
+/// Names of a file's interfaces, and all of its frames, as Weir's own reader reads them.
 pub fn read(path: &Path) -> (Vec<String>, Vec<Got>) {
     let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut reader = FrameReader::open(file).expect("a capture file");
@@ -56,7 +56,7 @@ pub fn in_time_order(frames: &[Got]) {
     }
 }
 
-/// Passes if capinfos, tshark and tcpdump read the file without complaint and find just these frames.
+/// Passes if capinfos, tshark and tcpdump read the file without a warning and find exactly these frames.
 #[track_caller]
 pub fn all_read(path: &Path, frames: &[Got]) {
     let text = path.to_str().expect("a plain path");
@@ -69,7 +69,7 @@ pub fn all_read(path: &Path, frames: &[Got]) {
     tool("tshark", &["-r", text, "-F", "nsecpcap", "-w", copy_text]);
     same("tshark", &pcap(&copy), frames);
     let nano = "--time-stamp-precision=nano";
-    // It would otherwise become a user who cannot write here.
+    // Without `-Z root`, tcpdump would change to a user that cannot write here.
     tool("tcpdump", &["-r", text, nano, "-Z", "root", "-w", copy_text]);
     same("tcpdump", &pcap(&copy), frames);
     fs::remove_file(copy).expect("ours to remove");
@@ -84,7 +84,7 @@ fn same(tool: &str, found: &[(u64, u32, Vec<u8>)], frames: &[Got]) {
     }
 }
 
-/// Runs a tool that must succeed without any complaint; returns its output.
+/// Runs a tool, which must succeed and must not report a damaged file; returns its output.
 #[track_caller]
 pub fn tool(name: &str, args: &[&str]) -> String {
     let mut command = Command::new(name);
@@ -98,7 +98,7 @@ pub fn tool(name: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("tools print text")
 }
 
-/// Frames of a classic pcap file, read here and nowhere else: time, length on the wire, bytes.
+/// Frames of a classic pcap file, read without Weir's own reader: time, length on the wire, bytes.
 pub fn pcap(path: &Path) -> Vec<(u64, u32, Vec<u8>)> {
     let bytes = slurp(path);
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
@@ -113,7 +113,7 @@ pub fn pcap(path: &Path) -> Vec<(u64, u32, Vec<u8>)> {
     frames
 }
 
-/// One interface's statistics block.
+/// The Interface Statistics Block of one interface.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Statistics {
     pub interface: u32,
@@ -122,7 +122,7 @@ pub struct Statistics {
     pub delivered: Option<u64>,
 }
 
-/// The statistics blocks that a file ends with. Fails if a block is not whole, or frames follow them.
+/// The statistics blocks at the end of a file. Fails if a block is incomplete, or if other blocks follow them.
 #[track_caller]
 pub fn statistics(path: &Path) -> Vec<Statistics> {
     let bytes = slurp(path);
@@ -134,7 +134,7 @@ pub fn statistics(path: &Path) -> Vec<Statistics> {
         assert_eq!(word(at + length - 4) as usize, length, "the block at {at}");
         match word(at) {
             5 => found.push(one_statistics(&bytes[at..at + length])),
-            // The padding of a recorder's file.
+            // Padding in a file of the recorder.
             weir_frame::pcapng::PADDING_TYPE => {}
             kind => assert!(found.is_empty(), "block type {kind} at {at}, after the statistics"),
         }

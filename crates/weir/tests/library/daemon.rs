@@ -1,4 +1,4 @@
-//! A daemon in a process of its own, and programs in C that read from it.
+//! A daemon, and programs in C that read from it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,19 +11,20 @@ use tempfile::TempDir;
 
 use crate::common::LIMIT;
 
-// Cargo builds the library because this names it.
+// This use of the crate makes cargo build the library.
 use ::weir as _;
 
-/// A daemon whose sources need no rights, and a folder with its socket, the library under its names, and programs.
+/// A daemon, and a folder with its socket, the library under the names that the linker and the loader use, and
+/// compiled programs.
 pub struct Daemon {
     pub dir: TempDir,
     child: Option<Child>,
-    /// The network namespace that it runs in, if not that of the test.
+    /// The network namespace that the daemon runs in; `None`: that of the test.
     netns: Option<String>,
 }
 
 impl Daemon {
-    /// `config` as of `/etc/weir/weir.toml`; `DIR` in it is the folder.
+    /// Starts a daemon. `config` is the text of its weir.toml; `DIR` in it stands for the folder.
     pub fn start(config: &str) -> Daemon {
         Daemon::start_in(None, config)
     }
@@ -44,9 +45,9 @@ impl Daemon {
         daemon
     }
 
-    /// Starts it, or its successor.
+    /// Starts the daemon, or starts it again.
     pub fn serve(&mut self) {
-        // `ip` becomes the program, so it is the daemon that is killed.
+        // `ip netns exec` replaces itself with the program, so the child process is the daemon itself.
         let mut command = Command::new(match &self.netns {
             Some(_) => "ip",
             None => env!("CARGO_BIN_EXE_weir"),
@@ -66,7 +67,7 @@ impl Daemon {
         }
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills the daemon, as a crash would.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("it can be killed");
@@ -82,7 +83,7 @@ impl Daemon {
         self.dir.path().join(name)
     }
 
-    /// A program that finds the library and the daemon.
+    /// A program with the environment to find the library and the daemon.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env("LD_LIBRARY_PATH", self.dir.path()).env("WEIR_SOCKET", self.path("socket"));
@@ -100,7 +101,7 @@ impl Daemon {
         program
     }
 
-    /// `crates/weir-c/tests/reader.c`, which says of memory that it must not touch, or has not freed.
+    /// Compiles `crates/weir-c/tests/reader.c` with sanitizers, which report invalid accesses to memory, and leaks.
     pub fn reader(&self) -> PathBuf {
         let source = root().join("crates/weir-c/tests/reader.c");
         self.compile(
@@ -110,16 +111,16 @@ impl Daemon {
         )
     }
 
-    /// Its output with these arguments.
+    /// The output of the reader with these arguments.
     pub fn read(&self, args: &[&str]) -> Printed {
         let mut command = self.command(self.reader());
         if args.contains(&"setuid") {
-            // It cannot be traced any more, by which leaks are found.
+            // After setuid the process cannot be traced, which the leak check needs.
             command.env("ASAN_OPTIONS", "detect_leaks=0");
         }
         if args.contains(&"cancel") {
-            // At the end of a thread the sanitizer finds its own signal stack in memory that a cancelled thread has
-            // left poisoned, also in programs without the library.
+            // The sanitizer fails at the end of a cancelled thread: its own signal stack is in memory that the thread
+            // has left poisoned. This also happens in programs without the library.
             command.env("ASAN_OPTIONS", "use_sigaltstack=0");
         }
         Printed(run(command.args(args)))
@@ -137,7 +138,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Standard output of a program that ends well.
+/// Runs a program, which must succeed; returns its standard output.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -147,12 +148,12 @@ pub fn run(command: &mut Command) -> String {
     out
 }
 
-/// Lines of a name and a value.
+/// Output that consists of lines with a name and a value.
 #[derive(Debug)]
 pub struct Printed(pub String);
 
 impl Printed {
-    /// The value of the last line of this name.
+    /// The value of the last line with this name.
     #[track_caller]
     pub fn text(&self, name: &str) -> &str {
         let values: BTreeMap<_, _> =
@@ -165,7 +166,7 @@ impl Printed {
         self.text(name).parse().unwrap_or_else(|_| panic!("{name} is no number: {}", self.0))
     }
 
-    /// Checks the sums of the statistics.
+    /// Passes if the statistics account for every frame.
     #[track_caller]
     pub fn closes(&self) {
         let sum = |names: &[&str]| names.iter().map(|name| self.number(name)).sum::<u64>();

@@ -1,4 +1,4 @@
-//! The contents of the book, docs/SUMMARY.md. Whether its links lead somewhere is looked at with those of all pages.
+//! The contents of the book, docs/SUMMARY.md. Dead links in it are found by the check of all pages (links.rs).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::links;
 
 pub const CONTENTS: &str = "docs/SUMMARY.md";
 
-/// Pages that the contents do not name, or name twice.
+/// Pages that the contents do not name exactly once.
 pub fn not_once(pages: &BTreeMap<String, String>) -> Vec<String> {
     let contents = links::links(&pages[CONTENTS]);
     let named = |page: &str| {

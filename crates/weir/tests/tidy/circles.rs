@@ -1,6 +1,6 @@
-//! Circles of modules inside a crate: files that need one another by `crate::`, `super::` and `self::` paths, outside
-//! tests; for names that a file re-exports from its folder, the file that defines them counts. Names that the file of
-//! a folder and the files in it share by `super::` and `self::` are no circle: they are one module.
+//! Circular dependencies between the modules of a crate: files that refer to each other by `crate::`, `super::` and
+//! `self::` paths, outside tests. For a name that a file re-exports from its folder, the defining file counts. A module
+//! and the files in its folder may refer to each other by `super::` and `self::`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::tree::{Tree, before_tests};
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Each circle as its crate and its modules.
+/// Each circle, as the name of the crate and its modules.
 pub fn circles(tree: &Tree) -> BTreeSet<String> {
     let mut crates: BTreeMap<&str, BTreeMap<String, &str>> = BTreeMap::new();
     for (path, text) in &tree.files {
@@ -32,7 +32,8 @@ pub fn circles(tree: &Tree) -> BTreeSet<String> {
     found
 }
 
-/// The modules whose files the paths of a file lead to, but for the one whose folder it is in and those of its own.
+/// The modules that the paths of a file refer to, except modules whose folder it is in and modules in its own folder,
+/// unless the path begins with `crate::`.
 fn needed(own: &str, text: &str, modules: &BTreeMap<String, &str>) -> BTreeSet<String> {
     let code: String = text
         .lines()
@@ -45,7 +46,7 @@ fn needed(own: &str, text: &str, modules: &BTreeMap<String, &str>) -> BTreeSet<S
     let mut found = BTreeSet::new();
     for start in ["crate::", "super::", "self::"] {
         for (at, _) in code.match_indices(start) {
-            // Not the end of another word, such as `$crate` or `weir_crate`, nor of `super::super::`.
+            // Skip the end of another word, such as `$crate` or `weir_crate`, and the second part of `super::super::`.
             if code[..at].ends_with(|c: char| c.is_alphanumeric() || "_$:".contains(c)) {
                 continue;
             }
@@ -61,7 +62,7 @@ fn needed(own: &str, text: &str, modules: &BTreeMap<String, &str>) -> BTreeSet<S
     found
 }
 
-/// The nearest file of a path from the crate's root on; of what that re-exports, the file where it comes from.
+/// The file that a path from the crate's root leads to; if that re-exports the item, the file that defines it.
 fn home_of(words: &[String], modules: &BTreeMap<String, &str>) -> Option<String> {
     let is_file = |length: &usize| modules.contains_key(&words[..*length].join("/"));
     let length = (1..=words.len()).rev().find(is_file)?;
@@ -71,7 +72,7 @@ fn home_of(words: &[String], modules: &BTreeMap<String, &str>) -> Option<String>
     Some(home.unwrap_or(module))
 }
 
-/// Where a file has an item from that it re-exports by a path into its own folder, `pub use child::Item`.
+/// The path of an item that a file re-exports from its own folder, as in `pub use child::Item`.
 fn re_exported(own: &str, text: &str, item: &str) -> Option<Vec<String>> {
     let uses = text.match_indices("pub").filter_map(|(at, _)| {
         let (head, path) = text[at..].split_once(" use ")?;
@@ -86,7 +87,7 @@ fn re_exported(own: &str, text: &str, item: &str) -> Option<Vec<String>> {
     Some(from_the_root(own, path))
 }
 
-/// The words of a path in module `own`, from the crate's root on.
+/// The words of a path that is used in module `own`, as a path from the crate's root.
 fn from_the_root(own: &str, path: &str) -> Vec<String> {
     let mut base: Vec<&str> =
         if matches!(own, "lib" | "main") { Vec::new() } else { own.split('/').collect() };
@@ -101,7 +102,7 @@ fn from_the_root(own: &str, path: &str) -> Vec<String> {
     base.into_iter().map(str::to_owned).collect()
 }
 
-/// `a::b`, or of `a::{b, c::d}` both paths; groups in groups end at the inner ones.
+/// The paths at the beginning of a text: of `a::b` one, of `a::{b, c::d}` two. Nested groups are not resolved.
 fn paths(text: &str) -> Vec<String> {
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let head: String = text.chars().take_while(|&c| is_path(c)).collect();
@@ -111,7 +112,7 @@ fn paths(text: &str) -> Vec<String> {
     group.split(',').map(|part| format!("{head}{}", tail(part))).collect()
 }
 
-/// Sets of more than one module, each of which reaches all others.
+/// Strongly connected components with more than one module.
 fn connected(graph: &Graph) -> BTreeSet<BTreeSet<String>> {
     let reach = |from: &String| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);

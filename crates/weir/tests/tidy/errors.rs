@@ -1,11 +1,11 @@
-//! Texts of errors.
+//! Rule for the text of errors.
 
 use std::collections::BTreeSet;
 
 use super::tree::Tree;
 
-/// Files with an error whose text has that of its source: a program that prints the error and its causes prints it
-/// twice.
+/// Files with an error whose text contains that of its source: a program that prints the error and its sources would
+/// print the source twice.
 pub fn with_source_in_text(tree: &Tree) -> BTreeSet<String> {
     let found = tree.files.iter().filter(|(_, text)| has_source_in_text(text));
     found.map(|(path, _)| path.clone()).collect()

@@ -1,5 +1,5 @@
-//! Links in the pages at the root and in docs: files and headings that they name are there, here and where packages
-//! put the pages. Links into the web are not followed.
+//! Links in the pages at the root and in docs: the files and headings that they name must exist, both in this tree and
+//! where packages install the pages. Links to the web are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::tree::root;
 /// Pages at the root. `packaging/stage.sh` installs them, and all of docs, with the same paths.
 const AT_THE_ROOT: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
 
-/// Pages at the root that are in no package under these names, and not in the book.
+/// Pages at the root that are neither in packages under these names nor in the book.
 const NOT_INSTALLED: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
 
-/// Whether packages and the book have the page.
+/// Whether the page is in packages and in the book.
 pub fn is_installed(page: &str) -> bool {
     !NOT_INSTALLED.contains(&page)
 }
@@ -40,7 +40,7 @@ pub fn pages() -> BTreeMap<String, String> {
     names.into_iter().map(read).collect()
 }
 
-/// Links that lead nowhere, as `page: link`. `is_file`: whether there is a file of this path from the root.
+/// Dead links, as `page: link`. `is_file`: whether a file with this path from the root exists.
 pub fn dead(pages: &BTreeMap<String, String>, is_file: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let mut dead = BTreeSet::new();
     for (page, text) in pages {
@@ -66,7 +66,7 @@ pub fn dead(pages: &BTreeMap<String, String>, is_file: impl Fn(&str) -> bool) ->
     dead
 }
 
-/// A link's path from the root; none if it leaves the tree.
+/// The path from the root that a link refers to; `None` if it leaves the tree.
 pub fn resolved(page: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
@@ -80,7 +80,7 @@ pub fn resolved(page: &str, link: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Lines that are no code.
+/// Lines outside code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     text.lines().filter(move |line| {
@@ -90,12 +90,12 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Targets of `[text](target)`, but for those in code.
+/// Targets of links `[text](target)`, except in code.
 pub fn links(text: &str) -> Vec<&str> {
     let of_line = |line| {
         // The text between two backticks is code.
         let plain = str::split(line, '`').step_by(2);
-        // A link's text may be code, so its end begins a plain part.
+        // A link's text may be code; then a plain part begins with `](`.
         plain
             .flat_map(|part: &str| part.split("](").skip(1))
             .filter_map(|rest| rest.split(')').next())
@@ -103,8 +103,8 @@ pub fn links(text: &str) -> Vec<&str> {
     prose(text).flat_map(of_line).collect()
 }
 
-/// Names of a page's headings, as GitHub makes them: lower case, blanks as hyphens, no punctuation; repeated names are
-/// numbered.
+/// Anchors of a page's headings, as GitHub forms them: lower case, hyphens for spaces, no punctuation, and a number
+/// after repeated ones.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let headings = prose(text).filter(|line| line.starts_with('#'));

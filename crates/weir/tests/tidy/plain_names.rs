@@ -1,17 +1,17 @@
-//! Names of types that a reader has to guess, and doc comments that begin with "What" in place of a noun.
+//! Names of types whose meaning a reader has to guess, and doc comments that begin with "What" instead of a noun.
 
 use std::collections::BTreeSet;
 
 use super::tree::{Tree, before_tests};
 
-/// Names that stood for something else once, with what says it instead.
+/// Names that do not say what the type is.
 const GUESSES: [&str; 14] = [
     "Asker", "Fan", "Holder", "Home", "Mail", "News", "Outlet", "Outlets", "Ran", "Rest", "Room",
     "Rope", "Told", "Wish",
 ];
 const KINDS: [&str; 5] = ["struct ", "enum ", "trait ", "type ", "union "];
 
-/// `PATH: NAME` of each type with such a name.
+/// `PATH: NAME` of each type with one of these names.
 pub fn guesses(tree: &Tree) -> BTreeSet<String> {
     let of_file = |(path, text): (&String, &String)| {
         let names = text.lines().filter_map(type_name).filter(|name| GUESSES.contains(name));
@@ -20,7 +20,7 @@ pub fn guesses(tree: &Tree) -> BTreeSet<String> {
     tree.files.iter().flat_map(of_file).collect()
 }
 
-/// The name of the type that a line begins to define.
+/// The name of the type whose definition begins on a line.
 fn type_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let line = match line.strip_prefix("pub") {
@@ -31,7 +31,7 @@ fn type_name(line: &str) -> Option<&str> {
     name.split(|letter: char| !letter.is_alphanumeric()).next()
 }
 
-/// Files with a doc comment that begins with "What". The help of the command line may: it is for others.
+/// Files with a doc comment that begins with "What". The command line's files are exempt: theirs is the help text.
 pub fn without_noun(tree: &Tree) -> BTreeSet<String> {
     let begins = |line: &str| {
         let line = line.trim_start();

@@ -1,21 +1,21 @@
-//! docs/security.md: the tests that stand for threats are there.
+//! docs/security.md: the tests that it names exist.
 
 use std::collections::BTreeSet;
 
 use super::tree::{root, rust_files};
 
-/// The page.
+/// The text of the page.
 pub fn page() -> String {
     std::fs::read_to_string(root().join("docs/security.md")).expect("it is there")
 }
 
-/// Names of the tests of the tree: beside the code, and in `tests`.
+/// Names of all tests in the tree, in `src` and in `tests`.
 pub fn tests() -> BTreeSet<String> {
     rust_files(&["src", "tests"]).values().flat_map(|text| tests_of(text)).collect()
 }
 
-/// Names of the tests of a file: functions behind `#[test]`, with other attributes and comments between, also inside of
-/// `proptest!`.
+/// Names of a file's tests: the functions after `#[test]`, also inside `proptest!`. Other attributes and comments may
+/// stand between.
 pub fn tests_of(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut is_test = false;
@@ -37,7 +37,7 @@ pub fn stages() -> BTreeSet<String> {
     let script = std::fs::read_to_string(root().join("tests/all.sh")).expect("it is there");
     let stage = |line: &str| {
         let (name, command) = line.trim().split_once(") stage ")?;
-        // A stage that is not run unless it is asked for stands for nothing.
+        // A stage that does not run by default is no evidence.
         let all = script.lines().find(|line| line.starts_with("stages=("))?;
         let is_run = all.trim_start_matches("stages=(").trim_end_matches(')').split(' ');
         (command.starts_with(name) && is_run.into_iter().any(|run| run == name))
@@ -46,7 +46,7 @@ pub fn stages() -> BTreeSet<String> {
     script.lines().filter_map(stage).collect()
 }
 
-/// Tests that the table of threats names, of those that are nowhere.
+/// Tests that the table of threats names, but that do not exist.
 pub fn missing(page: &str, tests: &BTreeSet<String>) -> Vec<String> {
     let table = page.split("## Threats").nth(1).expect("a table of threats");
     let rows = table.lines().filter(|line| line.starts_with("| "));

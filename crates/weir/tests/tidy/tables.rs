@@ -1,10 +1,10 @@
-//! Rules for ARCHITECTURE.md's tables.
+//! Rules for the tables of limits and losses in ARCHITECTURE.md.
 
 use std::collections::BTreeSet;
 
 use super::tree::{Tree, before_tests};
 
-/// Limits in files `limits.rs` that no row of the table names.
+/// Limits in files named `limits.rs` that are missing from the table.
 pub fn limits_missing(tree: &Tree) -> BTreeSet<String> {
     let table = tree.architecture.split("## Limits").nth(1).unwrap_or_default();
     let table = table.split("\n## ").next().unwrap_or_default();
@@ -16,8 +16,7 @@ pub fn limits_missing(tree: &Tree) -> BTreeSet<String> {
     bounds.filter(|name| !table.contains(&format!("`{name}`"))).map(str::to_owned).collect()
 }
 
-/// Public limits that are not in their crate's `limits.rs`. Private limits are part of an algorithm, and stay in its
-/// file.
+/// Public limits that are not in a `limits.rs`. Private limits are part of an algorithm and stay in its file.
 pub fn limits_elsewhere(tree: &Tree) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (path, text) in tree.files.iter().filter(|(path, _)| !path.ends_with("/limits.rs")) {
@@ -30,11 +29,11 @@ pub fn limits_elsewhere(tree: &Tree) -> BTreeSet<String> {
     found
 }
 
-/// Drop counters that no row of a table names.
+/// Drop counters that ARCHITECTURE.md does not name.
 pub fn drops_missing(tree: &Tree) -> BTreeSet<String> {
     let mut missing = BTreeSet::new();
     for (path, text) in &tree.files {
-        // The lab reads drop counters from reports of other tools.
+        // The lab takes drop counters from reports of other tools.
         if path.starts_with("crates/weir-lab/") {
             continue;
         }

@@ -1,21 +1,21 @@
-//! docs/from-tcpdump.md has every flag that `weir capture` took over from tcpdump, and every flag of the help of each
-//! tool that it has a table for.
+//! docs/from-tcpdump.md contains every flag that `weir capture` has in common with tcpdump, and for each tool with a
+//! table every flag in the help of that tool.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::tree::{Tree, root};
 
-/// Tools with a table, by the name of their program, and the version of which the page has the flags.
+/// The programs that have a table, and the version whose flags the table contains.
 pub const TOOLS: [(&str, &str); 3] =
     [("tcpdump", "4.99."), ("dumpcap", "4.0."), ("netsniff-ng", "0.6.8")];
 
-/// The page.
+/// The text of the page.
 pub fn page() -> String {
     std::fs::read_to_string(root().join("docs/from-tcpdump.md")).expect("it is there")
 }
 
-/// Letters of tcpdump's flags in the command line's declarations.
+/// Short flags that the declarations of the command line contain.
 pub fn flags(tree: &Tree) -> BTreeSet<String> {
     let files = ["capture", "input", "print", "rotate", "tcpdump_flags"];
     let declared = files.map(|file| &tree.files[format!("crates/weir/src/cli/{file}.rs").as_str()]);
@@ -23,14 +23,14 @@ pub fn flags(tree: &Tree) -> BTreeSet<String> {
     letters.filter_map(|rest| rest.chars().next()).map(|letter| format!("-{letter}")).collect()
 }
 
-/// The output of a tool for `-h`; none where it cannot be run.
+/// The output of a tool with `-h`; `None` if it cannot be run.
 pub fn help(tool: &str) -> Option<String> {
     let output = Command::new(tool).arg("-h").output().ok()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Some(text(&output.stdout) + &text(&output.stderr))
 }
 
-/// Flags in a text, as `-x` and `--long`. Letters behind one bracket, `[-xyz]`, are a flag each.
+/// Flags in a text, such as `-x` and `--long`. In `[-xyz]` each letter is a flag.
 pub fn flags_in(text: &str) -> BTreeSet<String> {
     let mut flags = BTreeSet::new();
     for word in text.split(|c: char| c.is_whitespace() || "`,|<>()=".contains(c)) {

@@ -1,16 +1,16 @@
-//! The tree's sources.
+//! The sources of this repository.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Sources by their path from the root, and ARCHITECTURE.md.
+/// Source files by their path from the root, and the text of ARCHITECTURE.md.
 pub struct Tree {
     pub files: BTreeMap<String, String>,
     pub architecture: String,
 }
 
 impl Tree {
-    /// A made-up one.
+    /// A tree with made-up files.
     pub fn of(files: &[(&str, &str)], architecture: &str) -> Tree {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
         Tree { files: files.collect(), architecture: architecture.to_owned() }
@@ -42,7 +42,7 @@ pub fn rust_files(parts: &[&str]) -> BTreeMap<String, String> {
     files
 }
 
-/// This one: `crates/*/src`.
+/// The sources of this repository, `crates/*/src`.
 pub fn tree() -> Tree {
     let (root, files) = (root(), rust_files(&["src"]));
     assert!(files.len() > 100, "the tree is not where it was");
@@ -50,7 +50,7 @@ pub fn tree() -> Tree {
     Tree { files, architecture }
 }
 
-/// A file without its tests, which stand at its end; nothing of a file of tests.
+/// The text of a file before its tests, which are at its end; empty for a file of tests.
 pub fn before_tests<'a>(path: &str, text: &'a str) -> &'a str {
     if path.ends_with("/tests.rs") || path.ends_with("_tests.rs") {
         return "";
