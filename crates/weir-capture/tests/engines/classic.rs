@@ -59,7 +59,7 @@ fn assortment(first: u32) -> Vec<Vec<u8>> {
     let (five, six) = ([0x81, 0, 0xa0, 5], [0x81, 0, 0xa0, 6]);
     let outer = [0x88, 0xa8, 0, 5];
     let tags = [&[][..], &[five], &[six], &[outer, five], &[five, six], &[outer]];
-    let number = |n: u32| (n % 3) << 24 | (first + n);
+    let number = |n: u32| (n / 6 % 3) << 24 | (first + n);
     (0..90).map(|n| tagged(number(n), 60, tags[n as usize % tags.len()])).collect()
 }
 
