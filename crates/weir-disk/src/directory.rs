@@ -39,7 +39,11 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 fn rename_by_link(from: &Path, to: &Path) -> io::Result<()> {
     match std::fs::hard_link(from, to) {
         Ok(()) => std::fs::remove_file(from).inspect_err(|_| _ = std::fs::remove_file(to)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) =>
+        {
+            Err(error)
+        }
         Err(_) if to.try_exists()? => Err(Errno::EXIST.into()),
         Err(_) => std::fs::rename(from, to),
     }
