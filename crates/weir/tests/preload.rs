@@ -22,14 +22,20 @@ fn run(daemon: &Daemon, line: &[&str]) -> Command {
     command
 }
 
-/// Starts the reader on `host:lan`, and waits until it reads.
+/// Starts the reader on `host:lan`, and waits until it has opened its feed.
 fn start_reader(bed: &Testbed, daemon: &Daemon, file: &str, args: &[&str]) -> Run {
-    let line: Vec<&str> = [&[reader(), "host:lan", file], args].concat();
     let before = clients(&daemon.status(bed));
-    let mut run = Run::start(&bed.rx, run(daemon, &line));
-    run.wait_for("that it reads", |run| run.stderr().contains("reader: reads"));
+    let mut run = begin_reader(bed, daemon, file, args);
     // The program opens the feed with its first call that reads.
     run.wait_for("its feed", |_| clients(&daemon.status(bed)) > before);
+    run
+}
+
+/// Starts the reader on `host:lan`, and waits until it is about to read.
+fn begin_reader(bed: &Testbed, daemon: &Daemon, file: &str, args: &[&str]) -> Run {
+    let line: Vec<&str> = [&[reader(), "host:lan", file], args].concat();
+    let mut run = Run::start(&bed.rx, run(daemon, &line));
+    run.wait_for("that it reads", |run| run.stderr().contains("reader: reads"));
     run
 }
 
@@ -111,10 +117,15 @@ fn root_a_read_is_ended_by_a_signal_another_thread_and_ctrl_c() {
     let daemon = Daemon::of_lan(&bed, "");
     for way in ["thread", "alarm", "loop", "next_ex", "select"] {
         let (_, file) = path(&dir, way);
-        let mut reader = start_reader(&bed, &daemon, &file, &[way, "0", "udp"]);
-        if !["thread", "alarm"].contains(&way) {
+        let args = [way, "0", "udp"];
+        let reader = if ["thread", "alarm"].contains(&way) {
+            // It ends by itself after 200 ms.
+            begin_reader(&bed, &daemon, &file, &args)
+        } else {
+            let mut reader = start_reader(&bed, &daemon, &file, &args);
             reader.signal(libc::SIGINT);
-        }
+            reader
+        };
         assert_eq!(numbers(&reader.end().expect(0)), [0, 0, 0, 0], "{way}");
     }
 }
