@@ -160,7 +160,7 @@ fn memory(findings: &mut Findings, facts: &Machine) {
     match facts.memlock_bytes {
         Some(bytes) if bytes < 64 << 20 && !facts.has(capability::IPC_LOCK) => {
             let text = format!("{} KiB: too little for the memory of engine af_xdp", bytes >> 10);
-            findings.no("locked memory", text, "ulimit -l unlimited");
+            findings.no("locked memory", text, "sudo prlimit --pid $$ --memlock=unlimited");
         }
         _ => findings.ok("locked memory", "enough for engine af_xdp"),
     }

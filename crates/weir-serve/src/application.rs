@@ -213,6 +213,12 @@ impl Client {
     }
 
     fn open(&mut self, open: &Open) -> Result<Answer, RpcError> {
+        self.open_feed(open).inspect_err(|error| {
+            self.daemon.journal.refused(&self.who, &open.source, &error.message);
+        })
+    }
+
+    fn open_feed(&mut self, open: &Open) -> Result<Answer, RpcError> {
         let source = self.source(&open.source)?;
         if self.feeds.contains_key(&open.feed) {
             return Err(RpcError::params(format!("feed {} is open already", open.feed)));
@@ -234,10 +240,7 @@ impl Client {
             self.daemon.usage.take_turn(&user)?;
             self.daemon.open(*opening, &source, open)
         });
-        let reader = reader.inspect_err(|error| {
-            self.daemon.usage.close(&user, mib);
-            self.daemon.journal.refused(&self.who, &open.source, &error.message);
-        })?;
+        let reader = reader.inspect_err(|_| self.daemon.usage.close(&user, mib))?;
         self.feeds.insert(open.feed, Arc::clone(&reader));
         self.opened(&reader).inspect_err(|_| {
             // After this error the client could not close the feed, because it does not know that it is open.

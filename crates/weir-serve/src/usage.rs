@@ -87,7 +87,8 @@ impl Usage {
         let mut clients = self.clients();
         let client = clients.entry(user.clone()).or_insert_with(|| Client::new(&limits));
         if client.feeds >= limits.feeds {
-            let said = format!("you have {} feeds, and may have no more", client.feeds);
+            let feeds = if client.feeds == 1 { "feed" } else { "feeds" };
+            let said = format!("you have {} {feeds}, and may have no more", client.feeds);
             return Err(RpcError::refused(said));
         }
         if client.mib + mib > limits.memory_mib {

@@ -125,16 +125,24 @@ fn text(event: &Event, check: bool) -> String {
 }
 
 fn say(counts: &Json) {
-    let would = if counts.check { "nothing was changed; to do: " } else { "" };
-    eprintln!(
-        "weir: {would}{} of {} indexed ({}), {} completed, {} deleted, in {:.3} s",
-        grouped(counts.indexes),
-        counted(counts.files, "file"),
-        counted(counts.frames, "frame"),
-        grouped(counts.files_completed),
-        grouped(counts.files_deleted),
-        counts.duration_s,
-    );
+    eprintln!("weir: {}, in {:.3} s", summary(counts), counts.duration_s);
+}
+
+fn summary(counts: &Json) -> String {
+    let files = counted(counts.files, "file");
+    let [indexes, completed, deleted] =
+        [counts.indexes, counts.files_completed, counts.files_deleted].map(grouped);
+    let all = counts.indexes + counts.files_completed + counts.files_deleted;
+    match (all, counts.check) {
+        (0, _) => format!("{files}, nothing to do"),
+        (_, true) => format!(
+            "{files}, nothing was changed; to do: {indexes} to index, {completed} to complete, {deleted} to delete"
+        ),
+        (_, false) => format!(
+            "{files}: {indexes} indexed ({}), {completed} completed, {deleted} deleted",
+            counted(counts.frames, "frame")
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -110,7 +110,19 @@ fn line(number: usize, link: Option<&Link>) -> String {
     format!("{number}.{} [{words}]", link.name)
 }
 
-fn object(number: usize, link: &Link) -> serde_json::Value {
+fn object(number: usize, link: Option<&Link>) -> serde_json::Value {
+    let Some(link) = link else {
+        return json!({
+            "number": number,
+            "name": "any",
+            "index": null,
+            "is_up": true,
+            "is_running": true,
+            "is_loopback": false,
+            "is_connected": null,
+            "mtu": null,
+        });
+    };
     json!({
         "number": number,
         "name": link.name,

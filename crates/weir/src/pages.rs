@@ -47,7 +47,7 @@ fn write_pages(command: &Command, verb: &str, dir: &Path) -> std::io::Result<()>
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    synopsis(command).to_writer(&mut page)?;
     man.render_description_section(&mut page)?;
     let mut more = Roff::new();
     for paragraph in
@@ -68,6 +68,18 @@ fn write_pages(command: &Command, verb: &str, dir: &Path) -> std::io::Result<()>
         man.render_version_section(&mut page)?;
     }
     fs::write(dir.join(man.get_filename()), page)
+}
+
+/// Returns the section SYNOPSIS: the usage of the help, which has the names of values.
+fn synopsis(command: &Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    let lines = usage.trim_start_matches("Usage:").lines().map(str::trim);
+    for line in lines.filter(|line| !line.is_empty()) {
+        roff.control("PP", []).text([bold(line)]);
+    }
+    roff
 }
 
 /// Returns the sections EXAMPLES and EXIT STATUS.

@@ -108,10 +108,13 @@ pub fn note(filter: &Filter) -> Option<String> {
     }
     let text = &filter.text;
     if is_bytecode(text) {
-        return Some("frames with a VLAN tag do not pass this filter".to_owned());
+        return Some(
+            "frames with a VLAN tag, if there are any, do not pass this filter".to_owned(),
+        );
     }
     Some(format!(
-        "frames with a VLAN tag do not pass '{text}'; if they are to: '({text}) or (vlan and ({text}))'"
+        "frames with a VLAN tag, if there are any, do not pass '{text}'; this takes them, too: '({text}) or (vlan and \
+         ({text}))'"
     ))
 }
 

@@ -53,6 +53,8 @@ fn every_verb_has_a_page_with_every_flag_of_its_help() {
         let own =
             related.split(", ").filter_map(|page| page.strip_suffix("(1)")).collect::<Vec<_>>();
         assert!(!own.is_empty(), "{name} names no other page: {related}");
+        let usage = help.lines().find_map(|line| line.strip_prefix("Usage: ")).unwrap_or_default();
+        assert!(page.contains(usage), "{name} lacks {usage}");
         for page in own {
             assert!(dir.path().join(format!("{page}.1")).exists(), "{name} names {page}");
         }

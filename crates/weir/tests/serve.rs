@@ -71,6 +71,10 @@ fn root_users_without_rights_read_every_frame_of_what_they_are_allowed() {
         let last = |ended: &common::Ended, name| ended.stderr.replace(name, "?");
         assert_eq!(last(&hidden, "hidden"), last(&missing, "missing"));
         hidden.refused(&["there is no source", "`weir status` lists those that there are"]);
+        for name in ["hidden", "missing"] {
+            let line = format!("was refused '{name}': there is no source");
+            daemon.run().wait_for("a line about it", |run| run.stderr().contains(&line));
+        }
         daemon.run.take().expect("it runs").stop().expect(0);
         assert_eq!(common::bpf::attached(&bed.rx), [0; 3]);
     }

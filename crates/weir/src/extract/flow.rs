@@ -42,9 +42,11 @@ pub fn parse(text: &str) -> Result<(Flow, Option<(u64, u64)>)> {
     if text.starts_with("1:") {
         return Ok((by_community_id(text.to_owned()), None));
     }
-    let line: Line = serde_json::from_str(text).with_context(|| {
-        "--flow: neither a line of `weir flows --json` nor a Community ID (1:...)".to_owned()
-    })?;
+    const WANTED: &str = "--flow: neither a line of `weir flows --json` nor a Community ID (1:...)";
+    if !text.trim_start().starts_with('{') {
+        bail!(WANTED);
+    }
+    let line: Line = serde_json::from_str(text).context(WANTED)?;
     let addresses = match (line.src_ip, line.dst_ip) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => Addresses::V4 { src, dst },
         (IpAddr::V6(src), IpAddr::V6(dst)) => Addresses::V6 { src, dst },
