@@ -126,8 +126,8 @@ impl<D: Disk> Stream<D> {
                 self.set_failed(at, None);
             }
         }
-        // Pieces that were written after a failed write are cut off with it. The file is dropped before their entries are
-        // settled.
+        // Pieces that were written after a failed write are cut off with it. The file is dropped before their entries
+        // are settled.
         for at in 0..self.entries.len() {
             let own = &self.entries[at];
             let is_frames = matches!(own.what, What::Frames { .. });
