@@ -53,6 +53,7 @@ use weir_frame::pcapng::Statistics;
 use crate::names::Names;
 pub use error::RecorderError;
 use history::History;
+use look_back::LookBackReport;
 use pool::Pool;
 pub use report::{RecorderReport, VolumeReport};
 pub use settings::Settings;
@@ -140,7 +141,10 @@ impl<D: Disk> Recorder<D> {
     #[must_use]
     pub fn report(&self) -> RecorderReport {
         let volumes = self.shared.volumes.report();
-        let look_back = self.history.as_ref().map(|history| history.report);
+        let look_back = self
+            .history
+            .as_ref()
+            .map(|history| LookBackReport { is_saving: history.is_saving(), ..history.report });
         let note = self.shared.disk.note().map(str::to_owned);
         RecorderReport { volumes, look_back, note, ..self.shared.report.clone() }
     }

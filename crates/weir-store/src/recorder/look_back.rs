@@ -135,6 +135,8 @@ pub struct Began {
 /// Counters of look-back recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookBackReport {
+    /// Whether frames are being saved for a trigger at this time.
+    pub is_saving: bool,
     /// Number of times that saving began.
     pub saves: u64,
     /// Triggers by signal.

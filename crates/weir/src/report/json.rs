@@ -110,6 +110,7 @@ struct JsonCompression {
 
 #[derive(Serialize)]
 struct JsonLookBack {
+    is_saving: bool,
     saves: u64,
     signal: u64,
     command: u64,
@@ -120,8 +121,8 @@ struct JsonLookBack {
 
 impl From<LookBackReport> for JsonLookBack {
     fn from(report: LookBackReport) -> JsonLookBack {
-        let LookBackReport { saves, signal, command, filter, rate, unwatched } = report;
-        JsonLookBack { saves, signal, command, filter, rate, unwatched }
+        let LookBackReport { is_saving, saves, signal, command, filter, rate, unwatched } = report;
+        JsonLookBack { is_saving, saves, signal, command, filter, rate, unwatched }
     }
 }
 

@@ -155,7 +155,7 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     let RecorderReport { files, bytes, torn_blocks, .. } = *recorder;
     let mut lines =
         vec![format!("  recorded   {:>15} bytes, {}", grouped(bytes), counted(files, "file"))];
-    if let Some(LookBackReport { saves, signal, command, filter, rate, unwatched }) =
+    if let Some(LookBackReport { saves, signal, command, filter, rate, unwatched, .. }) =
         recorder.look_back
     {
         lines.push(format!(

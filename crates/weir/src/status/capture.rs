@@ -50,7 +50,12 @@ fn write_text(text: &mut String, status: &Value) -> std::fmt::Result {
     if recorder.is_object() {
         writeln!(
             text,
-            "recorder: {}, {}{}",
+            "recorder: {}{}, {}{}",
+            if recorder["look_back"]["is_saving"] == true {
+                "saving frames for a trigger; "
+            } else {
+                ""
+            },
             counted(count(recorder, "files"), "file"),
             counted(count(recorder, "bytes"), "byte"),
             rest(recorder, &["torn_blocks"])
@@ -120,8 +125,8 @@ fn write_consumer(text: &mut String, status: &Value, consumer: &Value) -> std::f
         false => {
             let frames = counted(count(consumer, "waiting"), "frame");
             // With --on-trigger, frames wait for a trigger; the consumer is not slow.
-            let is_history =
-                consumer["name"] == "record" && status["recorder"]["look_back"].is_object();
+            let look_back = &status["recorder"]["look_back"];
+            let is_history = consumer["name"] == "record" && look_back["is_saving"] == false;
             format!("{frames} {}", if is_history { "in the ring, for a trigger" } else { "behind" })
         }
     };
@@ -222,7 +227,7 @@ mod tests {
         let history = json!({
             "sources": [{ "source": "a" }], "feeds": [feed],
             "consumers": [{ "name": "record", "waiting": 9 }, { "name": "print", "waiting": 1 }],
-            "recorder": { "look_back": {} },
+            "recorder": { "look_back": { "is_saving": false } },
         });
         let text = super::text(&history);
         for line in [
@@ -230,6 +235,12 @@ mod tests {
             "record: 9 frames in the ring, for a trigger;",
             "print: 1 frame behind;",
         ] {
+            assert!(text.contains(line), "'{line}' is not in:\n{text}");
+        }
+        let mut saving = history.clone();
+        saving["recorder"]["look_back"]["is_saving"] = true.into();
+        let text = super::text(&saving);
+        for line in ["record: 9 frames behind;", "recorder: saving frames for a trigger; 0 files"] {
             assert!(text.contains(line), "'{line}' is not in:\n{text}");
         }
         // One that tells less.
