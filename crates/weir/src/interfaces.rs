@@ -15,10 +15,8 @@ use crate::source_name::{Part, SourceName};
 pub fn run(is_json: bool) -> Result<u8> {
     let links = list()?;
     if is_json {
-        let interfaces: Vec<_> = (1..)
-            .zip(with_any(&links))
-            .filter_map(|(number, link)| Some(object(number, link?)))
-            .collect();
+        let interfaces: Vec<_> =
+            (1..).zip(with_any(&links)).map(|(number, link)| object(number, link)).collect();
         println!("{}", json!({ "interfaces": interfaces }));
         return Ok(EXIT_RAN);
     }
