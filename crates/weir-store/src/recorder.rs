@@ -305,6 +305,9 @@ impl<D: Disk> Consumer for Recorder<D> {
             stream.close_files(statistics, shared);
         }
         self.drain();
+        if let Some(history) = &mut self.history {
+            history.end_saving();
+        }
         let failure = self.shared.volumes.all_failed().then(|| self.shared.volumes.error());
         failure.map_or(Ok(()), |error| Err(output_error(error)))
     }
