@@ -25,6 +25,12 @@ skip() {
     fi
 }
 
+# Prints `PACKAGE NAME PATH` for each test binary in the JSON messages of a `cargo test --no-run`.
+test_binaries_in() { # < messages
+    jq -r 'select(.profile.test == true and .executable != null)
+        | "\(.manifest_path | split("/")[-2]) \(.target.name) \(.executable)"'
+}
+
 # Runs a command as root, or fails: callers check `can_be_root` first to say something better.
 can_be_root() { [[ $EUID -eq 0 ]] || command -v sudo >/dev/null; }
 as_root() {

@@ -50,8 +50,7 @@ trap 'exit 143' TERM
 # Prints `PACKAGE NAME PATH` for the test binaries of a build.
 test_binaries() { # CARGO_ARGUMENT...
     cargo test --locked --workspace "$@" --no-run --message-format=json 2>"$scratch/build" |
-        jq -r 'select(.profile.test == true and .executable != null)
-               | "\(.manifest_path | split("/")[-2]) \(.target.name) \(.executable)"'
+        test_binaries_in
 }
 
 # Selects the ones to repeat, as `PACKAGE NAME PATH [FILTER]`.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests that need root or real interfaces: those with `root_`, `docker_` or `hw_` in their names. The tests of a
 # binary run one by one. LANES binaries (one a CPU) run at a time, because these tests wait more than they compute;
-# tests/repeat.sh shows that they do not disturb each other. Those of tests/ALONE run at the end, one by one.
+# tests/repeat.sh runs more of them at a time, with fewer frames. Those of tests/ALONE run at the end, one by one.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -27,8 +27,7 @@ trap 'exit 143' TERM
 export scratch binary_limit_s
 
 cargo test --locked --workspace --no-run --message-format=json-render-diagnostics >"$scratch/built"
-jq -r 'select(.profile.test == true and .executable != null)
-    | "\(.manifest_path | split("/")[-2]) \(.target.name) \(.executable)"' "$scratch/built" >"$scratch/binaries"
+test_binaries_in <"$scratch/built" >"$scratch/binaries"
 mapfile -t alone < <(sed '/^#/d' tests/ALONE)
 skips=
 for entry in "${alone[@]}"; do
