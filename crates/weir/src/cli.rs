@@ -151,12 +151,16 @@ fn examples_of_devices(help: &str) -> String {
 /// # Errors
 /// The error of clap, or the requested help text as an error.
 pub fn parse() -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches().map_err(without_value_tip)?;
+    let matches = command().try_get_matches().map_err(without_wrong_tips)?;
     Cli::of_matches(&matches)
 }
 
-/// Removes clap's tip to pass an unknown flag as a value: it would be taken for an interface of that name.
-fn without_value_tip(mut error: clap::Error) -> clap::Error {
+/// Removes tips of clap that lead astray: to pass an unknown flag as a value, which would be taken for an interface of
+/// that name, and dpdk in place of the engine xdp, for which [`hint`] has a better one.
+fn without_wrong_tips(mut error: clap::Error) -> clap::Error {
+    if is_engine_xdp(&error) {
+        error.remove(ContextKind::SuggestedValue);
+    }
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)
     {
@@ -222,6 +226,13 @@ pub fn hint(error: &clap::Error) -> Option<String> {
     capture_hint(error).or_else(socket).or_else(flags)
 }
 
+fn is_engine_xdp(error: &clap::Error) -> bool {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    error.kind() == ErrorKind::InvalidValue
+        && text(ContextKind::InvalidArg).contains("--engine")
+        && text(ContextKind::InvalidValue) == "xdp"
+}
+
 /// Returns the hint for users of tcpdump, which prints by default and has other letters for flags.
 fn flag_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
@@ -243,6 +254,9 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
                 && text(ContextKind::Usage).contains("weir capture") =>
         {
             Some("docs/from-tcpdump.md has the flags of tcpdump beside those of weir capture")
+        }
+        _ if is_engine_xdp(error) => {
+            Some("AF_XDP sockets are --engine af_xdp, and an XDP program is --engine bpf --hook xdp")
         }
         _ => None,
     }
@@ -382,6 +396,7 @@ mod tests {
         assert!(hint("weir extract dumps --print").contains("| weir capture file:- --print"));
         assert!(hint("weir -i eth0").contains("weir capture -i eth0"));
         assert!(hint("weir -D").contains("a command comes first"));
+        assert!(hint("weir capture lo --engine xdp").contains("--engine af_xdp"));
         assert_eq!(hint("weir capture lo --frames"), "");
         assert_eq!(hint("weir gen lo -Z"), "");
     }

@@ -108,7 +108,7 @@ fn what_cannot_be_a_trigger_is_refused_with_a_way_out() {
             format!("capture gen:frames=1 --write {at}/ --on-trigger signal --save-after 5"),
             "5MiB are bytes",
         ),
-        ("capture gen:frames=1 --on-trigger signal".to_owned(), "--write"),
+        ("capture gen:frames=1 --on-trigger signal".to_owned(), "--write DIR/"),
         (format!("trigger --control {at}/none"), "no capture listens there"),
     ] {
         let ended = weir(&line).output().expect("weir");

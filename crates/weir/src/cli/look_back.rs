@@ -12,11 +12,11 @@ use crate::units::{self, FrameRate};
 /// Triggers, and the amounts of frames that are saved around them.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LookBackArgs {
-    /// Record only frames from before and after a trigger; half of each ring (--ring-size) is the history. Triggers:
-    /// signal (SIGUSR2 to this process), 'filter:EXPR' (a frame that this filter accepts), rate:100kpps or rate:1Gbps
-    /// (more than that in a tenth of a second); may be given several times. SIGUSR2, and with --control `weir trigger`,
-    /// are always triggers
-    #[arg(long, value_name = "TRIGGER", requires = "write")]
+    /// With --write DIR/: record only frames from before and after a trigger. Half of each ring (--ring-size) is the
+    /// history. Triggers: signal (SIGUSR2 to this process), 'filter:EXPR' (a frame that this filter accepts),
+    /// rate:100kpps or rate:1Gbps (more than that in a tenth of a second); may be given several times. SIGUSR2, and
+    /// with --control `weir trigger`, are always triggers
+    #[arg(long, value_name = "TRIGGER")]
     pub on_trigger: Vec<TriggerName>,
     /// How much from before a trigger is saved: 30s, or 512MiB of all rings together [default: all that the rings have]
     #[arg(long, value_name = "TIME|SIZE", value_parser = span, requires = "on_trigger")]

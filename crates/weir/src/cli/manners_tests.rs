@@ -93,7 +93,16 @@ fn an_unknown_flag_is_not_offered_as_the_name_of_an_interface() {
     for flag in ["-#", "-Z"] {
         let error = command().try_get_matches_from(["weir", "capture", "eth0", flag]).unwrap_err();
         assert!(error.to_string().contains("as a value"), "{error}");
-        let told = crate::cli::without_value_tip(error).to_string();
+        let told = crate::cli::without_wrong_tips(error).to_string();
         assert!(told.contains(&format!("'{flag}'")) && !told.contains("tip:"), "{told}");
     }
+}
+
+#[test]
+fn dpdk_is_not_offered_in_place_of_xdp() {
+    let words = ["weir", "capture", "eth0", "--engine", "xdp"];
+    let error = command().try_get_matches_from(words).unwrap_err();
+    assert!(error.to_string().contains("tip:"), "{error}");
+    let told = crate::cli::without_wrong_tips(error).to_string();
+    assert!(told.contains("'xdp'") && !told.contains("tip:"), "{told}");
 }
