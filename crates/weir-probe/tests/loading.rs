@@ -30,8 +30,9 @@ struct Gate {
 struct GateState {
     is_shut: bool,
     is_waited_at: bool,
-    /// The thread that pumps, and all threads that have come to the gate since it was last shut.
+    /// The thread that pumps.
     pumps: Option<ThreadId>,
+    /// All threads that have come to the gate since it was last shut.
     came: Vec<ThreadId>,
 }
 
@@ -47,7 +48,9 @@ impl Gate {
     }
 
     fn shut(&self) {
-        *self.state.lock().unwrap() = GateState { is_shut: true, ..GateState::default() };
+        let mut state = self.state.lock().unwrap();
+        let pumps = state.pumps;
+        *state = GateState { is_shut: true, pumps, ..GateState::default() };
     }
 
     fn open(&self) {
