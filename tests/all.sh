@@ -48,13 +48,19 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 export WEIR_SKIP_LOG=$scratch/skips
 : >"$WEIR_SKIP_LOG"
 
-# Builds what later stages need, while tests wait for timers and guests. Tests do not notice: a process of this policy
-# gets only what all others leave of the CPUs. Whatever fails here fails again in its stage, which reports it.
+# Builds what the stages `dist` and `image` need, while those before them wait for timers and guests. Tests do not notice:
+# a process of this policy gets only what all others leave of the CPUs. Whatever fails here fails again in its stage, which
+# reports it.
 build_ahead() {
     timeout --kill-after=10 "$total_limit_s" chrt --idle 0 bash -c '
         cargo build --locked --release -p weir --bin weir
+        packaging/libraries.sh
         "$@"' ahead "${image[@]}" "WEIR_DIST=$scratch/ahead" packaging/image/build.sh >/dev/null 2>&1 &
     ahead_pid=$!
+}
+end_of_build_ahead() {
+    if [[ -n $ahead_pid ]]; then wait "$ahead_pid" || true; fi
+    ahead_pid=
 }
 
 report=()
@@ -85,18 +91,19 @@ stage() { # NAME COMMAND...
     report+=("$(printf '%-12s %5d s  %s' "$name" $((SECONDS - begin)) "$result")")
 }
 
+if [[ " ${stages[*]} " == *' tests '*' dist image '* ]]; then build_ahead; fi
 for name in "${stages[@]}"; do
     case $name in
     lint) stage lint tests/lint.sh ;;
     tests) stage tests "${plain_tests[@]}" ;;
-    root-tests)
-        if [[ " ${stages[*]} " == *' dist '*' image '* ]]; then build_ahead; fi
-        stage root-tests tests/root.sh
-        ;;
+    root-tests) stage root-tests tests/root.sh ;;
     dpdk) stage dpdk tests/dpdk.sh ;;
     loom) stage loom "${quickly_built[@]}" "${loom_tests[@]}" ;;
     static) stage static tests/static.sh ;;
-    dist) stage dist tests/dist.sh ;;
+    dist)
+        end_of_build_ahead
+        stage dist tests/dist.sh
+        ;;
     image) stage image "${image[@]}" tests/image.sh ;;
     tools) stage tools tests/tools.sh ;;
     guest) stage guest tests/guest/test.sh ;;
