@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Builds libweir.so and libweirpcap.so for other systems, and prints their folder. They are linked with the C library of
 # Debian 11, glibc 2.31, so that they load with every later one: programs in containers are often older than the host.
-# Without a Debian 11 to link with, they need this system's C library, and a message says so.
+# If no Debian 11 tree can be made, they are linked with this system's C library, and a warning says so.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"
 cd "$root"
 
 glibc=2.31
-# tests/dist.sh runs this tcpdump with the library.
+# The same list as in tests/libraries.sh, which runs this tcpdump with libweirpcap: for another list,
+# debian-tree.sh would make a new tree and delete this one.
 packages=libc6-dev,libpcap0.8,tcpdump
 # A separate folder, because cargo gives libraries the same names, however they are linked.
 build=$target_dir/libraries
@@ -39,15 +40,19 @@ for library in "${libraries[@]}"; do
     fi
     say "$library loads with glibc $newest and later"
 done
-# In the form of an unpacked package, in which dpkg-shlibdeps (debs.sh) finds the release of libc6 that the libraries need.
+# Lays the C library out as an unpacked package, so that dpkg-shlibdeps (debs.sh) finds the release of libc6 that the
+# libraries need.
 rm -rf "$build/release/libc6"
 if [[ ${#link_args[@]} -gt 0 ]]; then
     install -D -m 644 "$tree"/var/lib/dpkg/info/libc6:*.symbols "$build/release/libc6/DEBIAN/symbols"
     needed=$(LC_ALL=C objdump -p "${libraries[@]/#/$build/release/}" | sed -n 's/^ *NEEDED *//p' |
         grep -v '^libgcc_s' | sort -u)
     for library in $needed; do
-        install -D -m 644 -t "$build/release/libc6/lib/$triplet" "$(find "$tree/usr/lib/$triplet/" "$tree/usr/lib64/" \
-            -name "$library" -print -quit)"
+        # The loader of arm64 is in usr/lib, and there is no usr/lib64.
+        found=$(find "$tree/usr/lib/$triplet/" "$tree/usr/lib64/" "$tree/usr/lib/" -name "$library" -print -quit \
+            2>/dev/null || true)
+        [[ -n $found ]] || die "$library is not in $tree"
+        install -D -m 644 -t "$build/release/libc6/lib/$triplet" "$found"
     done
 fi
 printf '%s\n' "$build/release"

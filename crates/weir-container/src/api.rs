@@ -6,8 +6,10 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
@@ -40,7 +42,7 @@ pub enum ApiError {
         status: u16,
     },
     /// The answer is not that of a container engine.
-    #[error("{}: no answer of a container engine: {what}", path.display())]
+    #[error("{}: this is not the answer of a container engine: {what}", path.display())]
     Malformed {
         /// The socket.
         path: PathBuf,
@@ -60,7 +62,7 @@ pub enum ApiError {
 /// Requests `path` from the engine at `socket`, and parses the JSON of its answer.
 ///
 /// # Errors
-/// [`ApiError`]. An answer that is too long, too late or cut off is malformed.
+/// [`ApiError`]. An answer that is too long or cut off is malformed. One that is too late is `Io` with `TimedOut`.
 pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, ApiError> {
     let answer = exchange(socket, path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -85,8 +87,7 @@ pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, ApiError
 /// a little longer than that.
 fn exchange(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + ANSWER_TIME_MAX;
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+    let mut stream = connect(socket, deadline)?;
     // The request is written in one piece. Otherwise the server may answer, and close the connection, before the
     // request ends.
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
@@ -94,11 +95,7 @@ fn exchange(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
     let mut piece = [0; 16 << 10];
     while answer.len() as u64 <= ANSWER_BYTES_MAX {
         // The deadline is for the whole answer: an engine that sends a byte from time to time cannot delay us further.
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
         match stream.read(&mut piece) {
             Ok(0) => break,
             Ok(length) => answer.extend_from_slice(&piece[..length]),
@@ -112,10 +109,35 @@ fn exchange(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
+/// Connects to an engine. [`UnixStream::connect`] would have no time limit: it waits while other connections fill the
+/// queue of the listener.
+fn connect(socket: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let stream = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let stream = UnixStream::from(stream);
+    loop {
+        // This limit also applies to the wait for the queue. Source: `unix_stream_connect`, net/unix/af_unix.c.
+        stream.set_write_timeout(Some(time_left(deadline)?))?;
+        match rustix::net::connect(&stream, &address) {
+            Ok(()) => return Ok(stream),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Returns the time until the deadline, which is not zero.
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    (!left.is_zero()).then_some(left).ok_or_else(|| io::ErrorKind::TimedOut.into())
+}
+
 /// Returns the status and the body of an answer.
 fn parse(answer: &[u8]) -> Result<(u16, &[u8]), &'static str> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or("it has no header")?;
-    let head = std::str::from_utf8(&answer[..end]).map_err(|_| "its header is no text")?;
+    let head = std::str::from_utf8(&answer[..end]).map_err(|_| "its header is not UTF-8")?;
     let body = &answer[end + 4..];
     let mut lines = head.split("\r\n");
     let first = lines.next().filter(|line| line.starts_with("HTTP/1.")).ok_or("it is no HTTP/1")?;
@@ -125,10 +147,10 @@ fn parse(answer: &[u8]) -> Result<(u16, &[u8]), &'static str> {
         let Some((name, value)) = line.split_once(':') else { continue };
         let length = value.trim();
         if name.eq_ignore_ascii_case("content-length") && length != body.len().to_string() {
-            return Err("it is cut off");
+            return Err("its length is not its Content-Length");
         }
         if name.eq_ignore_ascii_case("transfer-encoding") {
-            return Err("it comes in chunks, which HTTP/1.0 has not");
+            return Err("it is sent in chunks, which HTTP/1.0 does not have");
         }
     }
     Ok((status, body))
@@ -178,12 +200,13 @@ mod tests {
         for (bad, what) in [
             (&b""[..], "no header"),
             (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n", "no header"),
-            (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{\"a\"", "cut off"),
+            (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{\"a\"", "not its Content-Length"),
+            (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}{}", "not its Content-Length"),
             (b"HTTP/1.0 200 OK\r\n\r\n{\"a\"", "EOF"),
             (b"HTTP/1.0 200 OK\r\n\r\n<html>", "expected value"),
             (b"HTTP/1.0 twice\r\n\r\n{}", "no status"),
             (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "no HTTP"),
-            (b"\xff\xfe\r\n\r\n", "no text"),
+            (b"\xff\xfe\r\n\r\n", "not UTF-8"),
             (
                 b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
                 "chunks",
@@ -195,7 +218,7 @@ mod tests {
                 other => panic!("{what}: {other:?}"),
             }
         }
-        // As deep as a parser could be made to go.
+        // Nesting that would overflow the stack of a parser without a depth limit.
         let deep = [b"HTTP/1.0 200 OK\r\n\r\n", &vec![b'['; 1 << 20][..]].concat();
         assert!(matches!(answered(&deep), Err(ApiError::Malformed { .. })));
     }
@@ -217,7 +240,22 @@ mod tests {
         let _silent = UnixListener::bind(&socket).unwrap();
         let begin = Instant::now();
         let got = get::<Value>(&socket, "/version");
-        assert!(matches!(got, Err(ApiError::Io { .. })), "{got:?}");
+        let Err(ApiError::Io { source, .. }) = got else { panic!("{got:?}") };
+        assert_eq!(source.kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() < ANSWER_TIME_MAX * 3, "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn an_engine_that_accepts_nothing_is_not_waited_for_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        // From now on, the queue has one place.
+        rustix::net::listen(&listener, 0).unwrap();
+        let _first = UnixStream::connect(&socket).unwrap();
+        let begin = Instant::now();
+        let error = connect(&socket, begin + Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begin.elapsed() < ANSWER_TIME_MAX, "{:?}", begin.elapsed());
     }
 }

@@ -305,7 +305,7 @@ mod tests {
         for (name, way) in [
             ("off", "`docker start off`"),
             ("host", "capture the host's"),
-            ("odd", "no answer of a container engine"),
+            ("odd", "this is not the answer of a container engine"),
         ] {
             let error = error_text(&engines.locate(name).unwrap_err());
             assert!(

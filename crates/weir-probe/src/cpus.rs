@@ -44,22 +44,23 @@ impl CpuList {
     }
 }
 
-/// Parses `8` or `0-3`. Of a longer range than a machine can have CPUs, only the end is returned, so that the caller
-/// finds a number that is too high.
+/// Parses `8` or `0-3`. A range longer than `CpuSet::MAX_CPU` is cut to its end, whose number the caller refuses.
 fn range(part: &str) -> Option<impl Iterator<Item = usize>> {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
-    let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => digits.parse::<usize>().ok(),
-        false => None,
-    };
     let (first, last) = (number(first)?, number(last)?);
     (first <= last).then(|| first.max(last.saturating_sub(CpuSet::MAX_CPU))..=last)
 }
 
+/// Parses a number of digits only. `parse` would also accept `+8`.
+fn number(digits: &str) -> Option<usize> {
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().ok()).flatten()
+}
+
 /// Returns the CPUs of a NUMA node that are online.
 fn cpus_of_node(node: &str, nodes: &Path) -> Result<Vec<usize>, String> {
-    let wrong = || format!("'node:{node}' is no NUMA node; write its number: node:0");
-    let number: u32 = node.parse().map_err(|_| wrong())?;
+    let number = number(node)
+        .ok_or_else(|| format!("'node:{node}' is no NUMA node; write its number: node:0"))?;
     let list = std::fs::read_to_string(nodes.join(format!("node{number}/cpulist")));
     let list = list.map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
@@ -69,7 +70,9 @@ fn cpus_of_node(node: &str, nodes: &Path) -> Result<Vec<usize>, String> {
     })?;
     let list = list.trim();
     if list.is_empty() {
-        return Err(format!("node:{number}: it has memory and no CPU; take a node that has CPUs"));
+        return Err(format!(
+            "node:{number}: none of its CPUs is online; take a node that has CPUs"
+        ));
     }
     let ranges: Option<Vec<_>> = list.split(',').map(range).collect();
     let ranges = ranges
@@ -96,7 +99,8 @@ impl fmt::Display for CpuList {
 }
 
 impl CpuList {
-    /// Returns the CPUs of the list on which the calling thread may not run: missing, offline, or not in its cpuset.
+    /// Returns the CPUs of the list that the thread's affinity lacks: missing, offline, or excluded by taskset or
+    /// cpuset.
     ///
     /// # Errors
     /// If the kernel does not tell the thread's affinity.
@@ -105,7 +109,7 @@ impl CpuList {
         Ok(self.0.iter().copied().filter(|&cpu| !allowed.is_set(cpu)).collect())
     }
 
-    /// Runs `work` on a thread that is bound to these CPUs: memory that it allocates is on their NUMA node.
+    /// Runs `work` on a thread bound to these CPUs, so that memory it touches first is on their NUMA nodes.
     ///
     /// # Errors
     /// As [`apply`](CpuList::apply).
@@ -151,9 +155,10 @@ mod tests {
         let read = |text| CpuList::read(text, sys.path()).map(|cpus| cpus.to_string());
         assert_eq!(read("node:0").unwrap(), "0-3,8-11");
         assert_eq!(read("node:1,node:0,12").unwrap(), "0-12");
-        assert!(read("node:2").unwrap_err().contains("no CPU"));
+        assert!(read("node:2").unwrap_err().contains("none of its CPUs is online"));
         assert!(read("node:3").unwrap_err().contains("no such NUMA node"));
-        for wrong in ["node:", "node:x", "node:-1", "node:../node1", "node:0-1", "node"] {
+        for wrong in ["node:", "node:x", "node:-1", "node:+1", "node:../node1", "node:0-1", "node"]
+        {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

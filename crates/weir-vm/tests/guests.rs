@@ -239,7 +239,7 @@ fn vm_a_stopped_guest_is_told_of_and_tried_again() {
 fn vm_as_another_user_qemu_writes_only_the_words() {
     const TEST: &str = "vm_as_another_user_qemu_writes_only_the_words";
     if !rustix::process::geteuid().is_root() {
-        return common::skip(TEST, "needs root, to become another user");
+        return weir_lab::testbed::skip(TEST, "needs root, to become another user");
     }
     let Some(means) = means(TEST) else { return };
     let mut guest = Guest::boot_as(&means, Some(65_534), "pc", "", SCRIPT);

@@ -255,9 +255,9 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
         {
             Some("docs/from-tcpdump.md has the flags of tcpdump beside those of weir capture")
         }
-        _ if is_engine_xdp(error) => {
-            Some("AF_XDP sockets are --engine af_xdp, and an XDP program is --engine bpf --hook xdp")
-        }
+        _ if is_engine_xdp(error) => Some(
+            "AF_XDP sockets are --engine af_xdp, and an XDP program is --engine bpf --hook xdp",
+        ),
         _ => None,
     }
 }

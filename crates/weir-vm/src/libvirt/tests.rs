@@ -1,5 +1,5 @@
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ case "$*" in
     "qemu-monitor-event "*)
         echo "event STOP at 1795610184.715683 for domain 'web1': <null>"
         echo "event VSERPORT_CHANGE at 1795610184.791601 for domain 'web1': {\"open\":false,\"id\":\"channel0\"}"
-        # Until it is ended, as its pipe then has no other end.
+        # Runs until it is killed, or until a test opens the FIFO for writing and closes it.
         exec cat $0.fifo ;;
     "domstate off") echo "shut off" ;;
     "domstate "*) echo running ;;
@@ -28,7 +28,7 @@ case "$*" in
     *" stuck "*) exec cat $0.fifo ;;
     *query-version*) echo '{"return":{"qemu":{"micro":22,"minor":2,"major":7},"package":""},"id":"libvirt-4"}' ;;
     *--pass-fds\ 0*add-fd*) echo "{\"return\":{\"fd\":$(wc -c),\"fdset-id\":0},\"id\":\"libvirt-5\"}" ;;
-    # Closes its output, and goes on.
+    # Closes its output, and keeps running.
     *" silent "*) exec >&- 2>&-; read line <$0.fifo ;;
     *nosuch*) echo '{"id":"libvirt-6","error":{"class":"CommandNotFound","desc":"The command has not been found"}}' ;;
     *garbage*) echo 'Domain is tired' ;;
@@ -43,12 +43,13 @@ struct Fake {
 impl Fake {
     fn new() -> Fake {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("virsh");
-        fs::write(&path, SCRIPT).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        let fifo = folder.path().join("virsh.fifo");
-        let made = std::process::Command::new("mkfifo").arg(fifo).status().unwrap();
-        assert!(made.success());
+        // Another process writes the file. If this process opened it for writing, a child that another test starts at
+        // that time would inherit the descriptor until its exec, and executing the file would fail (`ETXTBSY`).
+        let made = std::process::Command::new("sh")
+            .args(["-c", r#"printf %s "$2" >"$1" && chmod 755 "$1" && mkfifo "$1.fifo""#, "sh"])
+            .args([folder.path().join("virsh").as_os_str(), OsStr::new(SCRIPT)])
+            .status();
+        assert!(made.unwrap().success());
         Fake { folder }
     }
 

@@ -5,7 +5,6 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
+use weir_lab::testbed::{require_tool, skip};
 use weir_ring::{Clock, Mapping, RingSpec, Writer, WriterKind};
 use weir_vm::Qmp;
 
@@ -37,16 +37,6 @@ echo the script has ended: $?
 poweroff -f
 ";
 
-/// Says aloud that a test did not run, where the run's summary looks for it.
-pub fn skip(test: &str, reason: &str) {
-    let line = format!("SKIPPED {test}: {reason}");
-    eprintln!("{line}");
-    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
-        let mut log = fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
-        log.write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
-}
-
 /// Files from which guests are booted.
 pub struct Means {
     kernel: PathBuf,
@@ -58,12 +48,9 @@ pub struct Means {
 pub fn means(test: &str) -> Option<Means> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    for tool in ["qemu-system-x86_64", "busybox", "cpio", "bash"] {
-        if !std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()) {
-            skip(test, &format!("needs the program {tool}"));
-            return None;
-        }
+    let tools = ["qemu-system-x86_64", "busybox", "cpio", "bash"];
+    if !tools.iter().all(|tool| require_tool(test, tool)) {
+        return None;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guest/kernel.sh");
     let output = Command::new("bash").arg(script).stdin(Stdio::null()).output().unwrap();
