@@ -7,8 +7,8 @@ use clap::Args;
 /// `weir filter`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Changes a `weir capture`, `weir attach` or `weir flows` that was started with --control PATH: the new \
-    filter applies to frames from now on. If the capture reads from a daemon (host:eth0), the daemon applies the \
+    after_help = "Changes a `weir capture`, `weir attach` or `weir flows` that was started with --control PATH: the \
+    new filter applies to frames from now on. If the capture reads from a daemon (host:eth0), the daemon applies the \
     filter, to this capture only. Filters of the daemon's own sources are set in its configuration file, not by this \
     command."
 )]
