@@ -93,6 +93,7 @@ stage() { # NAME COMMAND...
 
 if [[ " ${stages[*]} " == *' tests '*' dist image '* ]]; then build_ahead; fi
 for name in "${stages[@]}"; do
+    if [[ $name == dist ]]; then end_of_build_ahead; fi
     case $name in
     lint) stage lint tests/lint.sh ;;
     tests) stage tests "${plain_tests[@]}" ;;
@@ -100,10 +101,7 @@ for name in "${stages[@]}"; do
     dpdk) stage dpdk tests/dpdk.sh ;;
     loom) stage loom "${quickly_built[@]}" "${loom_tests[@]}" ;;
     static) stage static tests/static.sh ;;
-    dist)
-        end_of_build_ahead
-        stage dist tests/dist.sh
-        ;;
+    dist) stage dist tests/dist.sh ;;
     image) stage image "${image[@]}" tests/image.sh ;;
     tools) stage tools tests/tools.sh ;;
     guest) stage guest tests/guest/test.sh ;;

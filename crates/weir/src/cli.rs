@@ -156,7 +156,7 @@ pub fn parse() -> Result<Cli, clap::Error> {
 }
 
 /// Removes tips of clap that lead astray: to pass an unknown flag as a value, which would be taken for an interface of
-/// that name, and dpdk in place of the engine xdp, for which [`hint`] has a better one.
+/// that name, and another engine in place of xdp, for which [`hint`] has a better one.
 fn without_wrong_tips(mut error: clap::Error) -> clap::Error {
     if is_engine_xdp(&error) {
         error.remove(ContextKind::SuggestedValue);

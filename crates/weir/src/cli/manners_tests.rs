@@ -99,7 +99,7 @@ fn an_unknown_flag_is_not_offered_as_the_name_of_an_interface() {
 }
 
 #[test]
-fn dpdk_is_not_offered_in_place_of_xdp() {
+fn no_other_engine_is_offered_in_place_of_xdp() {
     let words = ["weir", "capture", "eth0", "--engine", "xdp"];
     let error = command().try_get_matches_from(words).unwrap_err();
     assert!(error.to_string().contains("tip:"), "{error}");
