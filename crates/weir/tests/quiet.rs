@@ -202,9 +202,13 @@ fn root_a_slow_link_takes_few_wake_ups_until_more_comes() {
         let gen_args = format!("gen {} --rate 1kpps", bed.tx.iface);
         let mut steady = Run::start(&bed.tx, weir(&gen_args));
         sleep(Duration::from_secs(1));
-        let (begin, before) = (Instant::now(), sleeps(run.pid()).0);
-        sleep(Duration::from_secs(2));
-        let wakings = (sleeps(run.pid()).0 - before) as f64 / begin.elapsed().as_secs_f64();
+        // The least of some seconds: on a busy machine frames come in bursts, which end pauses.
+        let in_a_second = |_| {
+            let (begin, before) = (Instant::now(), sleeps(run.pid()).0);
+            sleep(Duration::from_secs(1));
+            (sleeps(run.pid()).0 - before) as f64 / begin.elapsed().as_secs_f64()
+        };
+        let wakings = (0..5).map(in_a_second).fold(f64::MAX, f64::min);
         // About 10 wake-ups are expected, and about 105 if only a timer ended the consumer's pauses.
         assert!(wakings < 40.0, "{hook}: {wakings:.0} wake-ups a second of the consumer");
         // If only the timer woke the consumer, one burst in four would lap it.
