@@ -7,10 +7,10 @@ use clap::Args;
 /// `weir filter`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "It changes a `weir capture` or `weir attach` that was started with --control PATH: frames that \
-    come from now on are chosen by the new filter. If that capture reads a daemon (host:eth0), the daemon carries the \
-    filter out, for this capture alone. The daemon itself is not asked, so there is no --socket: the filter of its \
-    sources is in its file."
+    after_help = "Changes a `weir capture`, `weir attach` or `weir flows` that was started with --control PATH: the \
+    new filter applies to frames from now on. If the capture reads from a daemon (host:eth0), the daemon applies the \
+    filter, to this capture only. Filters of the daemon's own sources are set in its configuration file, not by this \
+    command."
 )]
 pub struct FilterArgs {
     /// The filter in tcpdump's syntax, in quotes or word by word; '' takes every frame
