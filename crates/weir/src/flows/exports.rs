@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
-use weir_capture::error::error_text;
 use weir_capture::kernel::netns;
 use weir_consumer::Stalled;
 use weir_export::ipfix::target::Protocol;
@@ -30,6 +29,7 @@ use super::text;
 use super::top::Top;
 use super::watch::{Watch, say};
 use crate::cli::FlowMonitorArgs;
+use crate::error_words::error_text;
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::privileges;
 use crate::signals::End;

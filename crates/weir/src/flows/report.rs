@@ -1,10 +1,9 @@
 //! The report on the flows of a run, whose table was in user space or in the kernel.
 
 use serde::Serialize;
-use weir_flow::Counters;
+use weir_flow::{Counters, NotFlows};
 
 use super::exports::{ExportReport, Exports};
-use crate::error_words::without_number;
 
 /// The report on flows.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -13,28 +12,23 @@ pub struct FlowsReport {
     pub records: u64,
     /// Flows that began.
     pub began: u64,
-    /// Flows that were ended early, because the table was full.
+    /// Flows that ended early to make space for another: the table, or the slots of the new flow, were full.
     pub evicted: u64,
     /// Frames that belong to no flow, by reason.
     pub not_flows: NotFlowsReport,
-    /// Fragments after the first whose ports are known, and those whose ports are unknown, which count as flows without
-    /// ports.
+    /// Fragments after the first whose ports are known.
     pub fragments_attributed: u64,
+    /// Fragments after the first whose ports are unknown. They are counted in flows with ports 0.
     pub fragments_unattributed: u64,
-    /// Forward and backward steps of the clock that stamped the frames.
+    /// Forward steps of the clock that stamped the frames.
     pub clock_steps_ahead: u64,
+    /// Backward steps of that clock.
     pub clock_steps_back: u64,
     /// The exports of the records.
     pub exports: Vec<ExportReport>,
     /// The flows with the most bytes, as a text table.
     #[serde(skip)]
     pub table: String,
-}
-
-/// Removes the error number from the report of an export, as in other reports.
-fn in_plain_words(mut export: ExportReport) -> ExportReport {
-    export.error = export.error.as_deref().map(without_number);
-    export
 }
 
 /// Frames that belong to no flow.
@@ -52,24 +46,41 @@ pub struct NotFlowsReport {
 impl FlowsReport {
     /// Returns the report of a finished table and its exports.
     pub fn new(counters: &Counters, exports: Vec<ExportReport>, out: &Exports) -> FlowsReport {
-        let Counters { began, evicted, not_flows, .. } = *counters;
+        // All fields are named, so that a new counter cannot be forgotten here.
+        let Counters {
+            // The report of the run has them.
+            frames: _,
+            not_flows,
+            // None are left in a finished table.
+            flows: _,
+            began,
+            evicted,
+            fragments_attributed,
+            fragments_unattributed,
+            // If later fragments of these packets came, they are in `fragments_unattributed`.
+            fragments_forgotten: _,
+            clock_steps_ahead,
+            clock_steps_back,
+        } = *counters;
+        let NotFlows { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
+            not_flows;
         FlowsReport {
             records: out.records(),
             began,
             evicted,
             not_flows: NotFlowsReport {
-                arp: not_flows.arp,
-                other_protocol: not_flows.other_protocol,
-                cut_off: not_flows.cut_off,
-                malformed: not_flows.malformed,
-                too_many_vlans: not_flows.too_many_vlans,
-                other_link_type: not_flows.other_link_type,
+                arp,
+                other_protocol,
+                cut_off,
+                malformed,
+                too_many_vlans,
+                other_link_type,
             },
-            fragments_attributed: counters.fragments_attributed,
-            fragments_unattributed: counters.fragments_unattributed,
-            clock_steps_ahead: counters.clock_steps_ahead,
-            clock_steps_back: counters.clock_steps_back,
-            exports: exports.into_iter().map(in_plain_words).collect(),
+            fragments_attributed,
+            fragments_unattributed,
+            clock_steps_ahead,
+            clock_steps_back,
+            exports,
             table: out.table(),
         }
     }
