@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use common::docker::Docker;
 use common::frames::{Sender, ipv4};
 use common::tools::tool;
 use common::{Ended, LIMIT, Run, bed, closes, folder, number, path, ready, settle, sh, weir};
@@ -496,85 +497,15 @@ fn root_a_pod_is_captured_by_its_name() {
     owner.end();
 }
 
-/// A Docker daemon for this test, whose bridge is in the namespace of the bed's sender; ended when dropped.
-struct Docker {
-    daemon: Run,
-    socket: String,
-    folder: tempfile::TempDir,
-}
+/// The image of [`docker_with_a_container`].
+const IMAGE: &str = "sleep:latest";
 
-impl Docker {
-    /// Starts the daemon. `None`: it does not run on this machine.
-    fn start(bed: &Testbed) -> Option<Docker> {
-        let folder = folder();
-        let (socket, at) = (path(&folder, "docker.sock").1, folder.path().display());
-        let line = format!(
-            "dockerd --iptables=false --ip6tables=false --ip-masq=false --storage-driver vfs \
-             --data-root {at}/data --exec-root {at}/exec --pidfile {at}/pid --host unix://{socket}"
-        );
-        let mut daemon = Run::start(&bed.tx, common::program(&line));
-        let over = |run: &Run| {
-            let said = run.stderr();
-            ["API listen on", "failed to start"].iter().any(|end| said.contains(end))
-        };
-        daemon.wait_for("the daemon", over);
-        let runs = daemon.stderr().contains("API listen on");
-        let docker = Docker { daemon, socket, folder };
-        runs.then_some(docker)
-    }
-
-    fn do_it(&self, args: &[&str]) -> String {
-        let mut command = Command::new("docker");
-        command.args(["--host", &format!("unix://{}", self.socket)]).args(args);
-        let output = command.stdin(Stdio::null()).output().expect("docker");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "docker {args:?}: {said}");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    }
-
-    /// Imports an image that contains busybox only.
-    fn import(&self, busybox: &str) {
-        let root = self.folder.path().join("root");
-        fs::create_dir_all(root.join("bin")).expect("a folder");
-        fs::copy(busybox, root.join("bin/busybox")).expect("busybox");
-        let (root, tar) = (root.display().to_string(), path(&self.folder, "image.tar").1);
-        tool("tar", &["-C", &root, "-cf", &tar, "."]);
-        self.do_it(&["import", &tar, "weir-test:1"]);
-    }
-}
-
-impl Drop for Docker {
-    fn drop(&mut self) {
-        // The daemon ends its containers and containerd, which takes a moment.
-        self.daemon.signal(libc::SIGTERM);
-        let pid = PathBuf::from(format!("/proc/{}", self.daemon.pid()));
-        let begin = Instant::now();
-        let is_zombie =
-            || fs::read_to_string(pid.join("stat")).map_or(true, |stat| stat.contains(") Z "));
-        while !is_zombie() && begin.elapsed() < LIMIT {
-            sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-/// Docker with a running container `weir-web`; skips the test if that is not possible.
+/// Docker in the namespace of the bed's sender, with a running container `weir-web`; skips the test if that is not
+/// possible.
 fn docker_with_a_container(test: &str, bed: &Testbed) -> Option<Docker> {
-    let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| {
-        // A statically linked busybox needs no other files in the image.
-        Command::new("ldd").arg(path).output().is_ok_and(|ldd| !ldd.status.success())
-            && Path::new(path).exists()
-    });
-    let Some(busybox) = busybox else {
-        skip(test, "no static busybox is installed");
-        return None;
-    };
-    let Some(docker) = Docker::start(bed) else {
-        skip(test, "dockerd does not start here");
-        return None;
-    };
-    docker.import(busybox);
-    let image = ["weir-test:1", "/bin/busybox", "sleep", "1000"];
-    docker.do_it(&[&["run", "-d", "--name", "weir-web"][..], &image].concat());
+    let docker = Docker::start_in(test, &bed.tx)?;
+    docker.image(Path::new("/bin/sleep"), "sleep");
+    docker.run(&["run", "-d", "--name", "weir-web", IMAGE, "/sleep", "1000"]);
     Some(docker)
 }
 
@@ -588,22 +519,18 @@ fn veths(bed: &Testbed) -> Vec<String> {
 #[test]
 fn docker_a_veth_of_the_host_is_of_its_container() {
     let test = "docker_a_veth_of_the_host_is_of_its_container";
-    let Some(_alone) = ready(test, &["dockerd", "docker", "tar", "capinfos", "tshark"]) else {
+    let Some(_alone) = ready(test, &["tar", "capinfos", "tshark"]) else {
         return;
     };
     let (bed, dir) = (bed(), folder());
     let Some(docker) = docker_with_a_container(test, &bed) else { return };
     let (veths, (_, file)) = (veths(&bed), path(&dir, "out.pcapng"));
     let [veth] = &veths[..] else { panic!("one container has one: {veths:?}") };
-    let id = docker.do_it(&["inspect", "--format", "{{.Id}}", "weir-web"]);
+    let id = docker.read(&["inspect", "--format", "{{.Id}}", "weir-web"]);
     let address =
-        docker.do_it(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", "weir-web"]);
+        docker.read(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", "weir-web"]);
     for (host, name, said) in [
-        (
-            format!("unix://{}", docker.socket),
-            "weir-web",
-            format!("weir-web ({}), image weir-test:1", &id[..12]),
-        ),
+        (docker.host(), "weir-web", format!("weir-web ({}), image {IMAGE}", &id[..12])),
         // Without the engine's API, the name of the container is its id.
         ("unix:///nowhere".to_owned(), &id[..12], id[..12].to_owned()),
     ] {
@@ -622,13 +549,13 @@ fn docker_a_veth_of_the_host_is_of_its_container() {
 #[test]
 fn docker_a_container_is_captured_by_its_name_also_after_a_restart() {
     let test = "docker_a_container_is_captured_by_its_name_also_after_a_restart";
-    let Some(_alone) = ready(test, &["dockerd", "docker", "tar"]) else { return };
+    let Some(_alone) = ready(test, &["tar"]) else { return };
     let bed = bed();
     let Some(docker) = docker_with_a_container(test, &bed) else { return };
     let mut command = weir("capture docker:weir-web --follow --json");
     // IGMP is excluded: a container's interface has an address, so it reports its multicast groups.
     command.args(["--filter", "ip and not igmp"]);
-    command.env("DOCKER_HOST", format!("unix://{}", docker.socket));
+    command.env("DOCKER_HOST", docker.host());
     let mut run = Run::capture_by(&bed.rx, command);
     let bridge = || {
         let index = bed.tx.run(|| ifindex("docker0")).unwrap().expect("docker makes it");
@@ -637,14 +564,14 @@ fn docker_a_container_is_captured_by_its_name_also_after_a_restart() {
         end
     };
     let send = || {
-        let pid = docker.do_it(&["inspect", "--format", "{{.State.Pid}}", "weir-web"]);
+        let pid = docker.read(&["inspect", "--format", "{{.State.Pid}}", "weir-web"]);
         wait_until_captured(&bed, pid.parse().expect("a process"));
         let sender = Sender::new(&bridge());
         (0..10).for_each(|_| sender.send(&ipv4(60)));
         settle();
     };
     send();
-    docker.do_it(&["restart", "--time", "0", "weir-web"]);
+    docker.run(&["restart", "--time", "0", "weir-web"]);
     run.wait_for("that it is there again", |run| run.stderr().contains("there; captured"));
     send();
     let json = delivered(run.stop(), 20);
@@ -652,11 +579,11 @@ fn docker_a_container_is_captured_by_its_name_also_after_a_restart() {
     assert_eq!(own["source"], "docker:weir-web");
     assert_eq!(own["owner"]["kind"], "container");
     assert_eq!(own["owner"]["name"], "weir-web");
-    assert_eq!(own["owner"]["image"], "weir-test:1");
+    assert_eq!(own["owner"]["image"], IMAGE);
     assert_eq!(number(own, "lives"), 2);
     let wrong = {
         let mut command = weir("capture docker:weir-wep");
-        command.env("DOCKER_HOST", format!("unix://{}", docker.socket));
+        command.env("DOCKER_HOST", docker.host());
         Run::start(&bed.rx, command).end()
     };
     wrong.refused(&["no such container; these run: weir-web"]);
