@@ -32,6 +32,6 @@ pub fn all_verbs() -> Vec<String> {
 /// The command lines of the examples in a help text.
 pub fn examples(help: &str) -> Vec<&str> {
     let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
-    let lines = lines.filter_map(|line| line.strip_prefix("  weir ").map(|_| line.trim()));
+    let lines = lines.filter(|line| line.starts_with("  weir ")).map(str::trim);
     lines.map(|line| line.split("  # ").next().unwrap_or(line).trim_end()).collect()
 }
