@@ -8,7 +8,7 @@ pub fn word_sum(bytes: &[u8]) -> u64 {
     words + last.first().map_or(0, |byte| u64::from(*byte) << 8)
 }
 
-/// Returns the value of the checksum field for this sum.
+/// Returns the value of the checksum field for this sum. A UDP sender replaces 0 by 0xffff (RFC 768).
 #[must_use]
 pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
@@ -23,7 +23,7 @@ mod tests {
 
     #[test]
     fn a_known_header_has_its_known_checksum() {
-        // The example header of RFC 1071 readers: 45 00 00 73 ... has checksum b861.
+        // A widely used example (Wikipedia, "Internet checksum"): its checksum is b861.
         let header = [
             0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0,
             0xc7,
