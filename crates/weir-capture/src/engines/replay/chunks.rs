@@ -9,7 +9,7 @@ use crate::limits::{PIPE_CHUNK_BYTES, PIPE_CHUNKS_AHEAD};
 /// The bytes of a pipe, in chunks.
 pub struct Chunks {
     chunks: Receiver<io::Result<Vec<u8>>>,
-    /// A chunk that a wait has already received from the thread.
+    /// A chunk or error that was already received from the thread: by a wait, or by `peek`, which restores an error.
     next: Option<io::Result<Vec<u8>>>,
     /// The chunk that is being read, and the position in it.
     current: Vec<u8>,
@@ -54,7 +54,7 @@ impl Chunks {
         self.next = self.chunks.recv_timeout(limit).ok();
     }
 
-    /// Calls `look` with the next bytes, and then restores them, and also an error that was read.
+    /// Calls `look` with the next bytes. Later reads return the same bytes again, and an error that `look` got.
     pub fn peek<T>(&mut self, look: impl FnOnce(&mut dyn Read) -> T) -> T {
         let mut copying = Copying { chunks: self, copy: Vec::new(), failed: None };
         let found = look(&mut copying);
@@ -133,6 +133,7 @@ fn send_all<R: Read>(
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::Instant;
 
     use super::*;
 
@@ -149,6 +150,19 @@ mod tests {
         assert_eq!(text, "before and after");
     }
 
+    /// Reads from chunks that are not waited for, until there are bytes or the input has ended.
+    fn read_in_time(chunks: &mut Chunks, buffer: &mut [u8]) -> usize {
+        let begin = Instant::now();
+        loop {
+            match chunks.read(buffer) {
+                Ok(read) => return read,
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "nothing came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn bytes_come_when_they_are_written_and_are_not_waited_for() {
         let (reader, mut writer) = io::pipe().unwrap();
@@ -159,21 +173,10 @@ mod tests {
         chunks.set_waiting(false);
         assert_eq!(chunks.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         writer.write_all(b"three").unwrap();
-        let read = loop {
-            match chunks.read(&mut buffer) {
-                Ok(read) => break read,
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            }
-        };
+        let read = read_in_time(&mut chunks, &mut buffer);
         assert_eq!(&buffer[..read], b"three");
         drop(writer);
-        let end = loop {
-            match chunks.read(&mut buffer) {
-                Ok(read) => break read,
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            }
-        };
-        assert_eq!(end, 0);
+        assert_eq!(read_in_time(&mut chunks, &mut buffer), 0);
     }
 
     #[test]
