@@ -22,7 +22,7 @@ pub use weir_frame::datagram::{DESTINATION_MAC, DESTINATION_PORT, SOURCE_MAC};
 pub const NUMBER_AT: usize = 42;
 /// Offset of the time stamp, if requested: u64, big-endian, CLOCK_TAI in ns.
 pub const STAMP_AT: usize = 50;
-/// The IPv4 destination of every generated frame: TEST-NET-1.
+/// The IPv4 destination of frames of [`Template::new`]: TEST-NET-1.
 pub const DESTINATION: [u8; 4] = datagram::DESTINATION.octets();
 
 const CHECK_AT: usize = 24;
@@ -33,8 +33,13 @@ const SPORT_AT: usize = 34;
 ///
 /// A `flow_count` of 0 gives each of 2^32 frames its own flow; after that, flows repeat.
 pub fn flow_of(number: u64, flow_count: u64) -> (u32, u16) {
+    datagram::flow_of(flow_number(number, flow_count))
+}
+
+/// Returns the flow to which a frame number belongs.
+fn flow_number(number: u64, flow_count: u64) -> u32 {
     let flow = if flow_count == 0 { number } else { number % flow_count };
-    datagram::flow_of(flow as u32)
+    flow as u32
 }
 
 /// Generates the frames of one size.
@@ -93,11 +98,10 @@ impl Template {
         self.stamp(frame, number, 0);
     }
 
-    /// Turns a frame of this template into frame `number` with this stamp; 0 means no stamp.
+    /// Turns a frame of this template into frame `number` with this stamp. A stamp of 0 is not written.
     pub(super) fn stamp(&self, frame: &mut [u8], number: u64, stamp: u64) {
         if let Some(datagrams) = &self.datagrams {
-            let flow = if self.flow_count == 0 { number } else { number % self.flow_count };
-            datagrams.write(frame, flow as u32, number, stamp);
+            datagrams.write(frame, flow_number(number, self.flow_count), number, stamp);
             return;
         }
         if stamp != 0 {
@@ -147,7 +151,8 @@ impl Template {
     }
 }
 
-/// Returns the number in a generated frame; `None` if the frame was not generated.
+/// Returns the frame number; `None` if the headers are not those of [`Template::new`]. Frames of the user's choice are
+/// not told apart: with the default destination and port, their payload is taken for a number.
 pub fn number_of(frame: &[u8]) -> Option<u64> {
     let ours = frame.get(12..15)? == [0x08, 0x00, 0x45]
         && frame.get(23)? == &17
@@ -157,7 +162,7 @@ pub fn number_of(frame: &[u8]) -> Option<u64> {
     ours.then(|| u64::from_be_bytes(number))
 }
 
-/// Returns the stamp of a generated frame, CLOCK_TAI in ns; `None` if the frame was not generated, or has no stamp.
+/// Returns the stamp, CLOCK_TAI in ns; `None` if there is none, or as in [`number_of`].
 pub fn stamp_of(frame: &[u8]) -> Option<u64> {
     number_of(frame)?;
     let stamp = frame.get(STAMP_AT..STAMP_AT + 8)?.try_into().ok()?;
