@@ -102,6 +102,20 @@ fn a_daemon_that_is_waited_for_is_named_once() {
     assert!(!says.contains("went away"), "{says}");
 }
 
+#[test]
+fn a_demo_makes_one_file_that_can_be_opened() {
+    let folder = folder();
+    let there = folder.path().display().to_string();
+    for write in ["-", &there, &format!("{there}/new/")] {
+        let line = ["demo", "--replay", "--write", write];
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(line).output().expect("weir");
+        let says = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{write}: {says}");
+        assert!(says.contains("name a file: --write demo.pcapng"), "{write}: {says}");
+    }
+    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
+}
+
 /// A folder that only its owner and root may write to.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
