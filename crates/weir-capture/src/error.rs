@@ -70,6 +70,16 @@ pub enum CaptureError {
         /// The daemon's answer.
         reason: String,
     },
+    /// The daemon refused a feed, and the caller asks for it again until the daemon opens it.
+    #[error("{feed}: the daemon at {} refuses for now: {reason}", path.display())]
+    DaemonRefuses {
+        /// The feed's name as the user gave it.
+        feed: String,
+        /// The daemon's socket.
+        path: PathBuf,
+        /// The daemon's answer.
+        reason: String,
+    },
     /// The daemon is at its limit of concurrent work for this user. A later attempt may succeed.
     #[error("{feed}: the daemon at {} does not do it now: {reason}", path.display())]
     DaemonBusy {

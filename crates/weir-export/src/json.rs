@@ -1,6 +1,8 @@
 //! Writes flows as lines of JSON. docs/flows.md describes the fields.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,15 +17,37 @@ use crate::limits::FULL_TIME_MAX;
 use crate::patience::Patience;
 use crate::patient_writer::PatientWriter;
 
-/// Bytes to write at once. If the writer fails, all records of these bytes count as unsent.
+/// Bytes to write at once. If a pipe fails, all records of these bytes count as unsent.
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Writes a line of JSON for each record. If the disk is full, a write is tried again for [`FULL_TIME_MAX`].
 pub struct JsonLines<W> {
     out: PatientWriter<W>,
+    /// The file that `out` writes to, if it is a regular file.
+    regular: Option<File>,
+    /// Whether a line is to be begun first, because the file ends within one.
+    is_in_line: bool,
     name: String,
     is_biflow: bool,
     counts: Counts,
+}
+
+impl JsonLines<File> {
+    /// Creates an export that appends to `file`, which is open for appending. After a failed write, a regular file is
+    /// cut back to its last whole line, and the lines in it count as sent. If `file` is also open for reading and ends
+    /// within a line, a new line is begun.
+    #[must_use]
+    pub fn append(file: File, name: &str, is_biflow: bool) -> JsonLines<File> {
+        let length = file.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.len());
+        let mut last = [b'\n'];
+        if let Some(at) = length.and_then(|length| length.checked_sub(1)) {
+            // An error is ignored: the file may be open for writing only.
+            let _ = file.read_exact_at(&mut last, at);
+        }
+        let regular = length.and_then(|_| file.try_clone().ok());
+        let is_in_line = last != [b'\n'];
+        JsonLines { regular, is_in_line, ..JsonLines::new(file, name, is_biflow) }
+    }
 }
 
 impl<W: Write + Send> JsonLines<W> {
@@ -32,7 +56,8 @@ impl<W: Write + Send> JsonLines<W> {
     #[must_use]
     pub fn new(out: W, name: &str, is_biflow: bool) -> JsonLines<W> {
         let out = PatientWriter { inner: out, patience: Arc::default(), full_time: FULL_TIME_MAX };
-        JsonLines { out, name: name.to_owned(), is_biflow, counts: Counts::default() }
+        let (name, counts) = (name.to_owned(), Counts::default());
+        JsonLines { out, regular: None, is_in_line: false, name, is_biflow, counts }
     }
 
     /// Sets how long a write is tried again while the disk is full.
@@ -42,22 +67,57 @@ impl<W: Write + Send> JsonLines<W> {
         self
     }
 
-    /// Writes these lines. If that fails, it is unknown which of them were read, so none counts as sent.
+    /// Writes these lines. If that fails, the lines that are in a regular file count as sent. For other outputs, it is
+    /// unknown which of them were read, so none does.
     fn write(&mut self, lines: &str, count: u64) -> Result<(), ExportError> {
-        let written = self.out.write_all(lines.as_bytes()).and_then(|()| self.out.flush());
-        match written {
-            Ok(()) => self.counts.sent += count,
-            Err(source) => {
-                self.counts.unsent += count;
-                let what = format!(
-                    "{}: lines of flows cannot be written; see that its reader runs and its disk has space",
-                    self.name
-                );
-                return Err(ExportError { what, source });
+        let mut written = 0;
+        let Err(source) = self.write_counted(lines.as_bytes(), &mut written) else {
+            self.counts.sent += count;
+            return Ok(());
+        };
+        let written = &lines.as_bytes()[..written];
+        let sent = self.regular.as_ref().map_or(0, |file| keep_whole_lines(file, written));
+        self.counts.sent += sent;
+        self.counts.unsent += count - sent;
+        let what = format!(
+            "{}: lines of flows cannot be written; see that its reader runs and its disk has space",
+            self.name
+        );
+        Err(ExportError { what, source })
+    }
+
+    /// Writes `bytes`, and adds to `written` how many the writer took.
+    fn write_counted(&mut self, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+        if self.is_in_line {
+            self.out.write_all(b"\n")?;
+            self.is_in_line = false;
+        }
+        while *written < bytes.len() {
+            match self.out.write(&bytes[*written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(more) => *written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        self.out.flush()
     }
+}
+
+/// Cuts the last line off a file if it is not whole; `written` was appended last. Returns the number of whole lines in
+/// `written`.
+fn keep_whole_lines(mut file: &File, written: &[u8]) -> u64 {
+    let whole = written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let half = (written.len() - whole) as u64;
+    // An append leaves the position at its end. If the file is longer, another process has appended to it since, and
+    // nothing is cut. If the file cannot be cut, the next run begins a new line.
+    if half > 0
+        && let (Ok(end), Ok(meta)) = (file.stream_position(), file.metadata())
+        && meta.len() == end
+    {
+        let _ = file.set_len(end - half);
+    }
+    written.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 impl<W: Write + Send> Export for JsonLines<W> {
@@ -214,7 +274,8 @@ pub fn line(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> St
 mod tests {
     use super::*;
     use std::fs::{self, OpenOptions};
-    use std::io::{self, Read};
+    use std::io::Read;
+    use std::path::Path;
     use weir_flow::EndReason;
     use weir_frame::flow::FlowKey;
 
@@ -343,8 +404,7 @@ mod tests {
         let (path, other) = (scratch.path().join("flows.json"), scratch.path().join("other"));
         // Less than the lines take.
         fs::write(&other, vec![7; (1 << 20) - (200 << 10)]).unwrap();
-        let file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
-        let mut lines = JsonLines::new(file, "json:flows.json", false);
+        let mut lines = JsonLines::append(appending(&path), "json:flows.json", false);
         let on_full = move || fs::remove_file(&other).expect("it is told once");
         let patience = Arc::new(Patience::new(EndAtOnce::default(), on_full));
         lines.set_patience(Arc::clone(&patience));
@@ -353,5 +413,49 @@ mod tests {
         assert_eq!((lines.counts(), patience.full()), (Counts { sent: 2_000, unsent: 0 }, 1));
         let wanted = line(&record(), Some(&origin(None)), false).repeat(2_000);
         assert!(fs::read_to_string(&path).unwrap() == wanted, "each line once, and whole");
+    }
+
+    fn appending(path: &Path) -> File {
+        OpenOptions::new().read(true).create(true).append(true).open(path).unwrap()
+    }
+
+    #[test]
+    fn root_a_disk_that_stays_full_leaves_whole_lines_and_counts_them() {
+        let test = "json::tests::root_a_disk_that_stays_full_leaves_whole_lines_and_counts_them";
+        let Some(scratch) = testing::disk(test, 1) else { return };
+        let path = scratch.path().join("flows.json");
+        let append = || {
+            let lines = JsonLines::append(appending(&path), "json:flows.json", false);
+            lines.with_full_time(Duration::ZERO)
+        };
+        let (mut first, mut sum) = (append(), 0);
+        first.take(&batch(vec![record(); 10_000])).unwrap_err();
+        sum += first.counts().sent;
+        assert_eq!(first.counts().unsent, 10_000 - sum);
+        let own = line(&record(), Some(&origin(None)), false);
+        // All lines that fit are there.
+        assert_eq!(sum, (1 << 20) / own.len() as u64);
+        assert!(fs::read_to_string(&path).unwrap() == own.repeat(sum as usize));
+        // Nothing of the next run fits.
+        let mut second = append();
+        second.take(&batch(vec![record(); 10])).unwrap_err();
+        assert_eq!(second.counts(), Counts { sent: 0, unsent: 10 });
+        assert!(fs::read_to_string(&path).unwrap() == own.repeat(sum as usize));
+    }
+
+    #[test]
+    fn after_half_a_line_of_another_run_a_line_begins() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("flows.json");
+        let own = line(&record(), Some(&origin(None)), false);
+        for (before, between) in [("", ""), ("whole\n", ""), ("{\"half\": 1", "\n")] {
+            fs::write(&path, before).unwrap();
+            let mut lines = JsonLines::append(appending(&path), "json:flows.json", false);
+            lines.take(&batch(vec![record(); 2])).unwrap();
+            lines.take(&batch(vec![record()])).unwrap();
+            assert_eq!(lines.counts(), Counts { sent: 3, unsent: 0 });
+            let wanted = format!("{before}{between}{}", own.repeat(3));
+            assert_eq!(fs::read_to_string(&path).unwrap(), wanted);
+        }
     }
 }

@@ -165,10 +165,9 @@ impl Catalog {
             // Symbolic links are not followed: a user who may write here must not choose which file is read.
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
             let state = match () {
-                () if !is_file => None,
+                () if !is_file || !is_listed_name(&name) => None,
                 () if is_open_name(&name) => Some(State::Open { recording }),
-                () if ends(&name, "") => Some(State::Complete),
-                () => None,
+                () => Some(State::Complete),
             };
             match state {
                 Some(state) => self.files.push(Listed { path, state, named: false }),
@@ -179,6 +178,13 @@ impl Catalog {
         self.passed_over.sort();
         Ok(())
     }
+}
+
+/// Returns whether a file of this name is listed with its directory: one that ends in `.pcapng` or `.pcapng.zst`, with
+/// or without `.open`. Not only recorders give such names.
+#[must_use]
+pub fn is_listed_name(name: &OsStr) -> bool {
+    ends(name, "") || is_open_name(name)
 }
 
 fn is_open_name(name: &OsStr) -> bool {

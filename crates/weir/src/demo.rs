@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 use weir_lab::Testbed;
 use weir_lab::generator::{self, Flows, GenOptions, Rate, mix};
@@ -18,7 +18,7 @@ use weir_lab::testbed::End;
 
 use crate::capture::{self, Rights};
 use crate::cli::{CaptureArgs, Cli, Command, DemoArgs};
-use crate::plan::CapturePlan;
+use crate::plan::{CapturePlan, is_directory};
 use crate::run_result::RunResult;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
@@ -37,6 +37,7 @@ const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub fn run(args: &DemoArgs) -> Result<u8> {
+    check_output(&args.write)?;
     // SAFETY: geteuid takes nothing and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
     if args.replay {
@@ -51,6 +52,23 @@ pub fn run(args: &DemoArgs) -> Result<u8> {
         Ok(bed) => live(args, &bed),
         Err(error) => replay(args, Some(format!("These cannot be made here ({error})"))),
     }
+}
+
+/// Refuses outputs that are not one file: at its end, the demo says how to open it.
+fn check_output(path: &Path) -> Result<()> {
+    if path == Path::new("-") {
+        bail!(
+            "--write -: the demo explains itself on standard output, where frames would be between its lines; name a \
+             file: --write demo.pcapng"
+        );
+    }
+    if is_directory(path) {
+        bail!(
+            "--write {}: is a directory, and the demo makes one file; name a file: --write demo.pcapng",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Numbers of sent frames, as the generators report them.

@@ -6,7 +6,7 @@ mod time;
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use chrono::{Local, TimeZone};
 use serde::Serialize;
 use weir_consumer::Sink;
-use weir_store::catalog::Catalog;
+use weir_store::catalog::{Catalog, is_listed_name};
 use weir_store::extract::{Options, Query, Stats, extract};
 use weir_store::{FileWriter, FilesByLinkType, Names, PcapFile};
 
@@ -159,6 +159,7 @@ fn output(
     if catalog.files.iter().any(|file| is_same(&file.path)) {
         bail!("--write {} is a file that is read; write to another", path.display());
     }
+    check_not_among(path, &args.paths)?;
     if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
         // open(2) waits for a reader of the pipe, and a signal would not end that wait.
         let name = path.display().to_string();
@@ -193,6 +194,26 @@ fn output(
             Box::new(PcapFile::new(file, &path.display().to_string()))
         }
     })
+}
+
+/// Refuses an output that the next extraction from one of these directories would read, too.
+fn check_not_among(path: &Path, read: &[PathBuf]) -> Result<()> {
+    let is_listed = path.file_name().is_some_and(is_listed_name);
+    if !is_listed || path.metadata().is_ok_and(|meta| !meta.is_file()) {
+        return Ok(());
+    }
+    // Only the directory of the file has a real path already.
+    let parent = std::path::absolute(path).ok().and_then(|path| path.parent()?.canonicalize().ok());
+    let is_there = |read: &&PathBuf| parent.is_some() && read.canonicalize().ok() == parent;
+    if let Some(read) = read.iter().find(is_there) {
+        bail!(
+            "--write {} is in {}, which is read: the next extraction would find each of its frames twice; write to \
+             another directory",
+            path.display(),
+            read.display()
+        );
+    }
+    Ok(())
 }
 
 #[derive(Serialize)]

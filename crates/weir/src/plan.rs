@@ -33,6 +33,7 @@ use crate::feeds::FeedPlan;
 use crate::flows::watch::Watch;
 use crate::signals::End;
 use crate::source_name::{Part, SourceName};
+pub use names::is_directory;
 
 /// The shortest interval of `--json-every`, because each line reads the counters of all feeds.
 const JSON_EVERY_MIN: Duration = Duration::from_millis(10);

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use weir_capture::engines::declaration::Target;
@@ -18,6 +19,10 @@ use crate::feeds::{self, Asked, FeedCompiler};
 use crate::plan::own_traffic::{self, Found};
 use crate::plan::{CapturePlan, PlannedSource};
 use crate::source_name::{Part, SourceName};
+
+/// Pause before a feed that a daemon refused is asked for again: each request costs the daemon work, and somebody has
+/// to change something there first.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// The sources of a run, and the feeds that were requested from them.
 #[derive(Default)]
@@ -41,7 +46,11 @@ pub struct OpenSource {
     pub link_type: u16,
     /// Whether a daemon captures the source.
     pub is_of_daemon: bool,
+    pub refused: LastRefusal,
 }
+
+/// The time of the last attempt to open a source of a daemon, if the daemon refused it.
+pub type LastRefusal = Arc<Mutex<Option<Instant>>>;
 
 /// A feed of one source.
 #[derive(Clone, Debug)]
@@ -93,8 +102,10 @@ impl Subscriptions {
             }
             feeds::share(&mut asked);
             describe(&mut asked, &source.name);
-            let (id, own) = probe.open(spec(source, plan, &opened.names), wants(&asked))?;
-            opened.add(id, source, asked, own);
+            let refused = LastRefusal::default();
+            let spec = spec(source, plan, &opened.names, Arc::clone(&refused));
+            let (id, own) = probe.open(spec, wants(&asked))?;
+            opened.add(id, source, asked, own, refused);
             let rings = probe.rings_of(opened.feeds[opened.feeds.len() - 1].subscription);
             if let Some(ring) = rings.first() {
                 // The engine determines the link type, and writes it into its rings.
@@ -112,10 +123,12 @@ impl Subscriptions {
         source: &PlannedSource,
         asked: Vec<Asked>,
         own: Vec<SubscriptionId>,
+        refused: LastRefusal,
     ) {
         let (number, first) = (self.sources.len(), self.feeds.len());
         let (name, is_of_daemon) = (source.name.to_string(), source.name.is_of_daemon());
-        self.sources.push(OpenSource { id, name, link_type: LINKTYPE_ETHERNET, is_of_daemon });
+        let link_type = LINKTYPE_ETHERNET;
+        self.sources.push(OpenSource { id, name, link_type, is_of_daemon, refused });
         let names: Vec<String> = asked.iter().map(|asked| asked.name.clone()).collect();
         for (at, (asked, subscription)) in asked.into_iter().zip(own).enumerate() {
             self.feeds.push(Subscribed {
@@ -137,13 +150,14 @@ impl Subscriptions {
         let (name, part, takes) = (String::new(), Part::Whole, Feed::default());
         let (source, output, changes, shares) = (0, 0, 0, None);
         let feed = Subscribed { source, subscription, output, name, part, takes, changes, shares };
-        let name = "gen:".to_owned();
-        let source = OpenSource { id, name, link_type: LINKTYPE_ETHERNET, is_of_daemon: false };
+        let (name, link_type) = ("gen:".to_owned(), LINKTYPE_ETHERNET);
+        let (is_of_daemon, refused) = (false, LastRefusal::default());
+        let source = OpenSource { id, name, link_type, is_of_daemon, refused };
         Subscriptions { sources: vec![source], feeds: vec![feed], ..Subscriptions::default() }
     }
 
-    /// Retries the missing sources of daemons, because no event reports that a daemon has started. Returns whether
-    /// there are such sources.
+    /// Retries the missing sources of daemons, because no event reports that a daemon has started. A source that its
+    /// daemon has just refused is retried later. Returns whether there are missing sources.
     pub fn look_for_daemons(&self, probe: &Probe) -> bool {
         let is_waited_for = |at: usize| {
             let mut own = self.feeds.iter().filter(|feed| feed.source == at);
@@ -152,7 +166,9 @@ impl Subscriptions {
         let mut found = false;
         for (at, source) in self.sources.iter().enumerate() {
             if source.is_of_daemon && is_waited_for(at) {
-                probe.look_again(source.id);
+                if lock(&source.refused).is_none_or(|at| at.elapsed() >= REFUSED_PAUSE) {
+                    probe.look_again(source.id);
+                }
                 found = true;
             }
         }
@@ -225,6 +241,10 @@ fn wants(asked: &[Asked]) -> Vec<Wants> {
         .collect()
 }
 
+fn lock(refused: &LastRefusal) -> MutexGuard<'_, Option<Instant>> {
+    refused.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(CaptureError::NoInterface { .. }))
 }
@@ -254,7 +274,12 @@ fn finder_for(names: Names) -> OwnerFinder {
 }
 
 /// Returns the specification by which the probe opens a source.
-fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec {
+fn spec(
+    source: &PlannedSource,
+    plan: &CapturePlan,
+    names: &Names,
+    refused: LastRefusal,
+) -> SourceSpec {
     let PlannedSource { target, request, .. } = source.clone();
     let (planned, asks_before) = (source.clone(), plan.asks_before_consuming);
     let link = match &target {
@@ -301,6 +326,8 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
             // address.
             names.learn(source.info().owner.iter().flat_map(address_names));
         }
+        let is_refused = matches!(&opened, Err(CaptureError::DaemonRefuses { .. }));
+        *lock(&refused) = is_refused.then(Instant::now);
         match opened {
             // At the first opening, a missing daemon is an error that ends the run.
             Err(missing @ (CaptureError::NoDaemon { .. } | CaptureError::DaemonBusy { .. }))

@@ -269,6 +269,15 @@ fn what_cannot_be_extracted_is_refused_with_a_way_out() {
     let before = fs::read(&file).expect("a file");
     refused(&format!("extract {at}/rec --write {}", file.display()), &["is read"]);
     assert!(fs::read(&file).expect("a file") == before);
+    // The next extraction would read such an output, too.
+    for name in ["out.pcapng", "./out.pcapng", "../rec/out.pcapng.zst"] {
+        refused(
+            &format!("extract {at}/rec/ --write {at}/rec/{name}"),
+            &["which is read", "write to another directory"],
+        );
+        assert!(!dir.path().join("rec").join(name).exists(), "{name}");
+    }
+    ran(&format!("extract {at}/rec --write {at}/rec/out"));
     fs::create_dir(dir.path().join("empty")).expect("a directory");
     refused(&format!("extract {at}/empty"), &["nothing was recorded"]);
 }

@@ -1,10 +1,14 @@
 //! Commands that cannot run say why, once, and what to do. Only the `root_` test needs rights.
 
 use std::fs::{self, Permissions};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
@@ -33,6 +37,83 @@ fn no_daemon_is_told_with_the_reason_once() {
         assert_eq!(says.matches("No such file or directory").count(), 1, "{line}: {says}");
         assert!(says.contains("start one with `weir serve`"), "{line}: {says}");
     }
+}
+
+/// Starts a daemon that refuses every feed. Returns the number of its clients so far.
+fn refusing_daemon(socket: &Path) -> Arc<AtomicUsize> {
+    let listener = UnixListener::bind(socket).expect("a socket");
+    let clients = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&clients);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let _ = refuse(stream.expect("a client"));
+        }
+    });
+    clients
+}
+
+fn refuse(mut stream: UnixStream) -> io::Result<()> {
+    for answer in [
+        r#""id": 1, "result": {"version": 1, "name": "test", "applications": ["capture"]}"#,
+        r#""id": 2, "error": {"code": -32000, "message": "there is no source nix"}"#,
+    ] {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        stream.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize])?;
+        let answer = format!(r#"{{"jsonrpc": "2.0", {answer}}}"#);
+        let length = u32::try_from(answer.len()).expect("it is short").to_be_bytes();
+        stream.write_all(&[&length, answer.as_bytes()].concat())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refused_feed_is_told_with_the_reason_once_and_asked_for_each_second() {
+    let folder = folder();
+    let socket = folder.path().join("s");
+    let clients = refusing_daemon(&socket);
+    let path = socket.display().to_string();
+    let line = ["capture", "host:nix", "--follow", "--duration", "2500ms", "--socket", &path];
+    let (code, says) = weir(&line);
+    assert_eq!(code, Some(0), "{says}");
+    let told = says.matches("host:nix: refused: there is no source nix; trying again").count();
+    assert_eq!((told, says.contains("vanished")), (1, false), "{says}");
+    let clients = clients.load(Ordering::Relaxed);
+    assert!((2..=4).contains(&clients), "{clients} attempts in 2.5 s");
+
+    // Without --follow, that is an error.
+    let (code, says) = weir(&["capture", "host:nix", "--socket", &path]);
+    assert_eq!(code, Some(2), "{says}");
+    assert!(says.contains("there is no source nix"), "{says}");
+}
+
+#[test]
+fn a_daemon_that_is_waited_for_is_named_once() {
+    let folder = folder();
+    let path = folder.path().join("s").display().to_string();
+    let line = ["capture", "host:lan", "--follow", "--duration", "500ms", "--socket", &path];
+    let (code, says) = weir(&line);
+    assert_eq!(code, Some(0), "{says}");
+    let told = format!(
+        "host:lan: no daemon answers at {path} yet (No such file or directory); waiting for one"
+    );
+    assert_eq!(says.matches(&told).count(), 1, "{says}");
+    assert!(!says.contains("went away"), "{says}");
+}
+
+#[test]
+fn a_demo_makes_one_file_that_can_be_opened() {
+    let folder = folder();
+    let there = folder.path().display().to_string();
+    for write in ["-", &there, &format!("{there}/new/")] {
+        let line = ["demo", "--replay", "--write", write];
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(line).output().expect("weir");
+        let says = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{write}: {says}");
+        assert!(says.contains("name a file: --write demo.pcapng"), "{write}: {says}");
+    }
+    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
 }
 
 /// A folder that only its owner and root may write to.

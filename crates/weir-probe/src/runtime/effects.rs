@@ -233,7 +233,7 @@ impl Shared {
 
 fn says_missing(error: &CaptureError) -> bool {
     use CaptureError::{
-        DaemonBusy, InterfaceDown, NoDaemon, NoInterface, NoNetns, NoOwner, Vanished,
+        DaemonBusy, DaemonRefuses, InterfaceDown, NoDaemon, NoInterface, NoNetns, NoOwner, Vanished,
     };
     matches!(
         error,
@@ -243,6 +243,7 @@ fn says_missing(error: &CaptureError) -> bool {
             | InterfaceDown { .. }
             | Vanished { .. }
             | NoDaemon { .. }
+            | DaemonRefuses { .. }
             | DaemonBusy { .. }
     )
 }

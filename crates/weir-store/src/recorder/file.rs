@@ -87,9 +87,10 @@ impl<D: Disk> OpenFile<D> {
         lost
     }
 
-    /// Returns the written bytes that will be cut off, because they are after a failed write.
+    /// Returns the written bytes that will be cut off, because they are after a failed write; all of an empty file.
     pub fn lost_bytes(&self) -> u64 {
-        self.broken_at.map_or(0, |broken| self.written.saturating_sub(broken))
+        let kept = if self.is_empty() { Some(0) } else { self.broken_at };
+        kept.map_or(0, |kept| self.written.saturating_sub(kept))
     }
 
     /// Returns the bytes that count for the quota.
@@ -173,13 +174,14 @@ impl<D: Disk> OpenFile<D> {
         both
     }
 
-    /// Returns whether the file has nothing, because its first write has failed.
+    /// Returns whether no frame is left in the file, because a write has failed. Its headers may have been written.
+    /// Valid once no writes are pending: until then, frames are not confirmed.
     pub fn is_empty(&self) -> bool {
-        self.broken_at == Some(0)
+        self.broken_at.is_some_and(|broken| broken == 0 || self.frames == 0)
     }
 
     /// Completes the file once no writes are pending: truncates, syncs and renames it. Returns its length. An empty
-    /// file is removed, because it is no capture file.
+    /// file is removed, because it has nothing to read.
     pub fn complete(mut self, files: &D::Files) -> std::io::Result<u64> {
         // An error is ignored, because the file can be read without its index.
         if let Some(index) = &mut self.index {

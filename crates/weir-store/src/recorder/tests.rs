@@ -493,6 +493,26 @@ fn a_full_disk_leaves_no_open_file_and_counts_what_is_there() {
 }
 
 #[test]
+fn a_file_that_gets_its_headers_and_no_frame_is_removed() {
+    let mut rig = Rig::new(8, |_| ());
+    // The headers take a page.
+    rig.script.fail_from_byte(Some((4096, 28)));
+    rig.push_block();
+    let failed = (0..1000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        rig.recorder.step(u64::MAX).err()
+    });
+    assert!(failed.is_some());
+    let _ = rig.recorder.finish(&[]);
+    let report = rig.recorder.report();
+    assert_eq!((report.files, report.bytes, report.volumes[0].bytes), (0, 0, 0));
+    assert_eq!(rig.recorder.kept().frames, 0);
+    let left = fs::read_dir(rig.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains("pcapng")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn files_that_cannot_be_completed_are_told_with_the_way_to_complete_them() {
     let mut rig = Rig::new(8, |_| ());
     rig.push_block();

@@ -118,6 +118,17 @@ pub fn text(name: &str, notice: &Notice) -> String {
         Notice::Missing(CaptureError::NoInterface { .. }) => {
             "not there; waiting for it to appear".to_owned()
         }
+        Notice::Missing(CaptureError::DaemonRefuses { reason, .. }) => {
+            format!("refused: {reason}; trying again")
+        }
+        Notice::Missing(CaptureError::DaemonBusy { reason, .. }) => {
+            format!("not opened yet: {reason}; trying again")
+        }
+        Notice::Missing(CaptureError::NoDaemon { path, cause }) => format!(
+            "no daemon answers at {} yet ({}); waiting for one",
+            path.display(),
+            weir_client::reason_text(cause)
+        ),
         Notice::Missing(why) => {
             format!(
                 "went away while it was opened; waiting for it to come back ({})",

@@ -1,7 +1,7 @@
 //! Destinations of flow records: the largest ones are kept for the table, all of them go to the exports.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -113,10 +113,13 @@ impl Exports {
         for target in &args.export {
             exports.push(match target {
                 ExportTarget::Json(path) => {
-                    let file =
-                        create(path, plan.stop).with_context(|| format!("--export {target}"))?;
-                    let lines = JsonLines::new(file, &target.to_string(), args.biflow);
-                    start(lines, plan)?
+                    let (name, biflow) = (target.to_string(), args.biflow);
+                    let out =
+                        create(path, plan.stop).with_context(|| format!("--export {name}"))?;
+                    match out {
+                        Out::File(file) => start(JsonLines::append(file, &name, biflow), plan)?,
+                        Out::Pipe(pipe) => start(JsonLines::new(pipe, &name, biflow), plan)?,
+                    }
                 }
                 ExportTarget::Parquet(path) => {
                     let config = parquet::Config {
@@ -314,13 +317,25 @@ fn start(export: impl Export + 'static, plan: &ExportSettings<'_>) -> Result<Que
     Queue::start_with(export, when_full, patience).context("starting a thread")
 }
 
+/// An opened output of JSON lines.
+enum Out {
+    File(File),
+    Pipe(InterruptibleWriter),
+}
+
 /// Opens a file to append lines to it. A new file is accessible to its owner only. A named pipe is opened once it has a
 /// reader, unless the run is to end before.
-fn create(path: &Path, stop: &Stop) -> Result<Box<dyn Write + Send>> {
+fn create(path: &Path, stop: &Stop) -> io::Result<Out> {
     if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
         let waits = || eprintln!("weir: {}: waiting for its reader", path.display());
-        return Ok(Box::new(InterruptibleWriter::named_pipe(path, stop.clone(), waits)?));
+        return Ok(Out::Pipe(InterruptibleWriter::named_pipe(path, stop.clone(), waits)?));
     }
     let mut options = OpenOptions::new();
-    Ok(Box::new(options.create(true).append(true).mode(FILE_MODE).open(path)?))
+    options.create(true).append(true).mode(FILE_MODE);
+    // Its last line is read, to see whether it is whole, unless the file may only be written.
+    let file = match options.clone().read(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => options.open(path)?,
+        opened => opened?,
+    };
+    Ok(Out::File(file))
 }

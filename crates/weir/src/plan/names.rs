@@ -69,7 +69,8 @@ pub(super) fn is_recorder(args: &CaptureArgs) -> bool {
     args.write.len() > 1 || args.write.iter().any(|path| is_directory(path))
 }
 
-fn is_directory(path: &Path) -> bool {
+/// Returns whether an output is a directory that is recorded into, which may still be missing.
+pub fn is_directory(path: &Path) -> bool {
     path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 

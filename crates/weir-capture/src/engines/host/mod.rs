@@ -58,10 +58,10 @@ pub struct HostFeeds {
 
 impl HostFeeds {
     /// Opens feeds of a source of the daemon that listens at `given`, or at the default socket. With `follows`, a feed
-    /// that the daemon refuses or closes is reported as vanished.
+    /// that the daemon closes is reported as vanished, and a refusal is [`CaptureError::DaemonRefuses`].
     ///
     /// # Errors
-    /// [`CaptureError::NoDaemon`], [`CaptureError::Daemon`], [`CaptureError::Vanished`].
+    /// [`CaptureError::NoDaemon`], [`CaptureError::Daemon`], [`CaptureError::DaemonRefuses`].
     pub fn open(
         address: &Address,
         setup: &Setup,
@@ -102,8 +102,8 @@ impl HostFeeds {
         let control = HostControl::new(connection, path.clone(), address.clone(), setup.may_change);
         for feed in &setup.feeds {
             control.add(feed.clone()).map_err(|error| match error {
-                CaptureError::Daemon { feed, .. } if follows => {
-                    CaptureError::Vanished { iface: feed }
+                CaptureError::Daemon { feed, path, reason } if follows => {
+                    CaptureError::DaemonRefuses { feed, path, reason }
                 }
                 error => error,
             })?;
