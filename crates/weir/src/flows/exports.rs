@@ -322,5 +322,12 @@ fn create(path: &Path, stop: &Stop) -> Result<Box<dyn Write + Send>> {
         return Ok(Box::new(InterruptibleWriter::named_pipe(path, stop.clone(), waits)?));
     }
     let mut options = OpenOptions::new();
-    Ok(Box::new(options.create(true).append(true).mode(FILE_MODE).open(path)?))
+    let file = options.create(true).append(true).mode(FILE_MODE).open(path);
+    Ok(Box::new(file.map_err(|error| {
+        match error.kind() {
+            io::ErrorKind::NotFound => anyhow::Error::new(error)
+                .context("it cannot be opened; make that directory, or name another"),
+            _ => error.into(),
+        }
+    })?))
 }
