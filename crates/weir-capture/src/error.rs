@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 pub use weir_client::error_text;
 use weir_ring::RingError;
+use weir_ring::geometry::DATA_BLOCKS_MAX;
 
 use crate::kernel::hooks::XdpOwner;
 
@@ -203,12 +204,12 @@ pub enum CaptureError {
     Options(String),
     /// The ring size is too small for the number of rings.
     #[error(
-        "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too small: each ring needs 4 blocks of 1 MiB; \
-         use at least {least_mib}MiB"
+        "--ring-size {} over {} (one per CPU) is too small: each ring needs 4 blocks of 1 MiB; use at least \
+         {least_mib}MiB{}", size(*asked_bytes), counted_rings(*rings), meant(*asked_bytes, *rings, *least_mib)
     )]
     RingTooSmall {
-        /// The requested size, in MiB.
-        asked_mib: u64,
+        /// The requested size, in bytes.
+        asked_bytes: u64,
         /// Number of rings that share it.
         rings: u64,
         /// The smallest possible size, in MiB.
@@ -216,8 +217,8 @@ pub enum CaptureError {
     },
     /// The ring size is too large for the number of rings.
     #[error(
-        "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too large: no ring can have more than 8 GiB; \
-         use at most {most_mib}MiB"
+        "--ring-size {asked_mib} MiB over {} (one per CPU) is too large: no ring can have more than 8 GiB; use at most \
+         {most_mib}MiB", counted_rings(*rings)
     )]
     RingTooLarge {
         /// The requested size, in MiB.
@@ -327,6 +328,26 @@ fn ip(iface: &str) -> String {
     }
 }
 
+/// Returns a size in MiB if it is a whole number of them, else in bytes.
+fn size(bytes: u64) -> String {
+    match bytes >> 20 {
+        mib @ 1.. if mib << 20 == bytes => format!("{mib} MiB"),
+        _ => format!("{bytes} bytes"),
+    }
+}
+
+fn counted_rings(rings: u64) -> String {
+    if rings == 1 { "1 ring".to_owned() } else { format!("{rings} rings") }
+}
+
+/// Returns a hint if the number of bytes would be a possible size in MiB: then the unit was probably forgotten.
+fn meant(bytes: u64, rings: u64, least_mib: u64) -> String {
+    match (least_mib..=rings * DATA_BLOCKS_MAX).contains(&bytes) {
+        true => format!("; did you mean {bytes}MiB?"),
+        false => String::new(),
+    }
+}
+
 /// Returns a hint if the name contains brackets or braces, as in a shell pattern.
 fn brackets(iface: &str) -> &'static str {
     match bare(iface).contains(['[', ']', '{', '}']) {
@@ -398,6 +419,21 @@ mod tests {
         assert!(of_process.to_string().contains("`nsenter -n -t 4711 ip link set d0 up`"));
         let gone = CaptureError::Vanished { iface: iface() }.in_netns(&"netns:blue");
         assert!(gone.to_string().starts_with("netns:blue/d0 vanished"));
+    }
+
+    #[test]
+    fn a_ring_size_that_is_too_small_is_told_as_it_was_given() {
+        let text = |asked_bytes, rings| {
+            let least_mib = 4 * rings;
+            CaptureError::RingTooSmall { asked_bytes, rings, least_mib }.to_string()
+        };
+        let forgotten = text(64, 1);
+        assert!(forgotten.starts_with("--ring-size 64 bytes over 1 ring (one"), "{forgotten}");
+        assert!(forgotten.ends_with("at least 4MiB; did you mean 64MiB?"), "{forgotten}");
+        let small = text(1 << 20, 2);
+        assert!(small.starts_with("--ring-size 1 MiB over 2 rings (one"), "{small}");
+        assert!(small.ends_with("use at least 8MiB"), "{small}");
+        assert!(text(0, 1).ends_with("use at least 4MiB"));
     }
 
     #[test]

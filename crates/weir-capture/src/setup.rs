@@ -76,7 +76,8 @@ impl Setup {
         let share = mib / rings;
         if share < RING_MIB_MIN {
             let least_mib = RING_MIB_MIN * rings;
-            return Err(CaptureError::RingTooSmall { asked_mib: mib, rings, least_mib });
+            let asked_bytes = self.ring_bytes;
+            return Err(CaptureError::RingTooSmall { asked_bytes, rings, least_mib });
         }
         if share > RING_MIB_MAX {
             let most_mib = RING_MIB_MAX * rings;

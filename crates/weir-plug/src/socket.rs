@@ -46,8 +46,16 @@ impl Drop for SocketFile {
 /// # Errors
 /// `AddrInUse` if the path has a socket that is in use, or another file; and the kernel's error.
 pub fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
-    let _alone = Alone::beside(path)
-        .map_err(|error| io::Error::new(error.kind(), format!("locking its folder: {error}")))?;
+    let _alone = Alone::beside(path).map_err(|error| {
+        let folder = folder_of(path).display();
+        let said = match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "there is no folder {folder}; make it (`mkdir -p {folder}`), or choose another path"
+            ),
+            _ => format!("locking its folder: {error}"),
+        };
+        io::Error::new(error.kind(), said)
+    })?;
     let listener = match listen_at(path, mode) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             // Connecting to a file that is not a socket is refused with the same error.
@@ -75,8 +83,7 @@ struct Alone(#[expect(dead_code, reason = "held, and given up when closed")] Fil
 
 impl Alone {
     fn beside(path: &Path) -> io::Result<Alone> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let folder = File::open(parent.unwrap_or(Path::new(".")))?;
+        let folder = File::open(folder_of(path))?;
         let begin = Instant::now();
         // Our processes hold the lock for microseconds, but any process that may read the folder can hold it.
         while let Err(error) = flock(&folder, FlockOperation::NonBlockingLockExclusive) {
@@ -87,6 +94,11 @@ impl Alone {
         }
         Ok(Alone(folder))
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// Creates a listening socket at the path. Its file has this mode before any process can connect.
@@ -129,6 +141,14 @@ mod tests {
         std::fs::write(&file, b"precious").unwrap();
         bind(&file, 0o600).unwrap_err();
         assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        let said = bind(&missing.join("control"), 0o600).unwrap_err().to_string();
+        assert!(said.contains(&format!("make it (`mkdir -p {}`)", missing.display())), "{said}");
     }
 
     #[test]

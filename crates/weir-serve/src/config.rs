@@ -359,6 +359,8 @@ mod tests {
             ("[sources.eth0]\ngroups = [\"no body\"]", ["line 2", "no group 'no body'"]),
             ("[sources.eth0]\nusers = [-1]", ["line 2", "0 to 4294967294"]),
             ("[sources.eth0]\nusers = [true]", ["line 2", "a name or an id"]),
+            ("[sources.eth0]\nusers = \"root\"", ["line 2", "write users = [\"root\"]"]),
+            ("[sources.eth0]\ngroups = 50", ["line 2", "write groups = [50]"]),
             ("[sources.eth0]\nsnaplen = 0", ["sources.eth0", "snaplen is 1 to"]),
             ("[sources.eth0]\nring_mib = 3", ["sources.eth0", "ring_mib is 4 to"]),
             ("[sources.\"a/b\"]", ["sources.a/b", "source ="]),

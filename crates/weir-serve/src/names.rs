@@ -1,7 +1,10 @@
 //! Users and groups in the daemon's file, by name or id.
 
+use std::fmt;
+
 use nix::unistd::{Group, User};
-use serde::de::Error;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// The kernel's value for "no id".
@@ -12,6 +15,32 @@ const NOBODY: u32 = u32::MAX;
 enum NameOrId {
     Id(i64),
     Name(String),
+}
+
+/// Reads a list. A name or an id alone is refused, with the list that the user probably means. The field is `what`, in
+/// the plural.
+struct List<'a> {
+    what: &'a str,
+}
+
+impl<'de> Visitor<'de> for List<'_> {
+    type Value = Vec<NameOrId>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of names and ids")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Vec<NameOrId>, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list))
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Vec<NameOrId>, E> {
+        Err(E::custom(format!("it is a list: write {}s = [{name:?}]", self.what)))
+    }
+
+    fn visit_i64<E: Error>(self, id: i64) -> Result<Vec<NameOrId>, E> {
+        Err(E::custom(format!("it is a list: write {}s = [{id}]", self.what)))
+    }
 }
 
 /// Reads a list of users, and returns their ids.
@@ -35,7 +64,7 @@ fn ids<'de, D: Deserializer<'de>>(
     what: &str,
     find: impl Fn(&str) -> nix::Result<Option<u32>>,
 ) -> Result<Vec<u32>, D::Error> {
-    let given = Vec::<NameOrId>::deserialize(from)?;
+    let given = from.deserialize_seq(List { what })?;
     let ids = given.into_iter().map(|given| id_of(given, what, &find));
     ids.collect::<Result<_, _>>().map_err(D::Error::custom)
 }

@@ -87,8 +87,11 @@ impl Usage {
         let mut clients = self.clients();
         let client = clients.entry(user.clone()).or_insert_with(|| Client::new(&limits));
         if client.feeds >= limits.feeds {
-            let feeds = if client.feeds == 1 { "feed" } else { "feeds" };
-            let said = format!("you have {} {feeds}, and may have no more", client.feeds);
+            let said = format!(
+                "this would be feed {} of yours, and `[limits] feeds` in the daemon's file allows {}",
+                client.feeds + 1,
+                limits.feeds
+            );
             return Err(RpcError::refused(said));
         }
         if client.mib + mib > limits.memory_mib {
@@ -166,7 +169,7 @@ mod tests {
         usage.open(&User::Id(1), 4).unwrap();
         assert!(usage.open(&User::Id(1), 7).unwrap_err().message.contains("10 are allowed"));
         usage.open(&User::Id(1), 4).unwrap();
-        assert!(usage.open(&User::Id(1), 1).unwrap_err().message.contains("2 feeds"));
+        assert!(usage.open(&User::Id(1), 1).unwrap_err().message.ends_with("allows 2"));
         usage.open(&User::Id(2), 10).unwrap();
         usage.close(&User::Id(1), 4);
         usage.open(&User::Id(1), 6).unwrap();

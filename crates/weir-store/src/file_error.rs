@@ -1,7 +1,7 @@
 //! Errors of writing a capture file.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -11,7 +11,7 @@ use weir_consumer::ConsumerError;
 #[derive(Debug, Error)]
 pub enum FileError {
     /// The file cannot be created.
-    #[error("{path}: cannot be made; choose another --write PATH, or make the folder writable")]
+    #[error("{path}: cannot be made; {}", way_to_create(path, source))]
     Create {
         /// The file.
         path: PathBuf,
@@ -116,6 +116,23 @@ pub enum FileError {
     },
 }
 
+/// Returns the remedy for a file that cannot be created.
+fn way_to_create(path: &Path, why: &io::Error) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match (why.kind(), folder) {
+        (io::ErrorKind::NotFound, Some(folder)) if !folder.exists() => {
+            let folder = folder.display();
+            format!(
+                "the folder {folder} is missing: make it (`mkdir -p {folder}`), or name another"
+            )
+        }
+        (io::ErrorKind::IsADirectory, _) => {
+            "this names a folder, and what is written is a file: name a file".to_owned()
+        }
+        _ => "choose another --write PATH, or make the folder writable".to_owned(),
+    }
+}
+
 impl From<FileError> for ConsumerError {
     fn from(error: FileError) -> Self {
         match error {
@@ -123,6 +140,28 @@ impl From<FileError> for ConsumerError {
             FileError::Stalled { .. } => ConsumerError::ReaderStalled(error.into()),
             FileError::Complete { .. } => ConsumerError::Complete(error.into()),
             error => ConsumerError::Output(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_for_a_file_that_cannot_be_made_depends_on_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        let told = |path: &Path, kind: io::ErrorKind| {
+            FileError::Create { path: path.into(), source: kind.into() }.to_string()
+        };
+        let no_folder = told(&missing.join("a.pcapng"), io::ErrorKind::NotFound);
+        assert!(no_folder.contains(&format!("(`mkdir -p {}`)", missing.display())), "{no_folder}");
+        let is_folder = told(folder.path(), io::ErrorKind::IsADirectory);
+        assert!(is_folder.ends_with("name a file"), "{is_folder}");
+        for kind in [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied] {
+            let other = told(&missing, kind);
+            assert!(other.ends_with("make the folder writable"), "{other}");
         }
     }
 }

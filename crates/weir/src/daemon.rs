@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use weir_client::{ClientError, Connection, reason_text};
 use weir_plug::PlugError;
+use weir_plug::message::NO_METHOD;
 
 use crate::error_words::without_number;
 
@@ -22,6 +23,14 @@ pub enum NoDaemon {
         path: PathBuf,
         /// The error of the connection attempt. It is part of the text.
         cause: ClientError,
+    },
+    /// The socket is the control socket of a capture.
+    #[error(
+        "a capture listens at {path}, and no daemon; for a capture: `weir status --control {path}`"
+    )]
+    Capture {
+        /// Path of the socket.
+        path: PathBuf,
     },
     /// This user may not open the socket or its directory.
     #[error(
@@ -48,6 +57,10 @@ pub fn connect(path: &Path) -> Result<Connection, NoDaemon> {
                 if error.kind() == ErrorKind::PermissionDenied =>
             {
                 NoDaemon::Denied { path, source }
+            }
+            // Daemons have the method of the first message.
+            ClientError::Plug(PlugError::Refused(error)) if error.code == NO_METHOD => {
+                NoDaemon::Capture { path }
             }
             _ => NoDaemon::Absent { path, cause: source },
         }

@@ -4,20 +4,20 @@ mod flow;
 mod time;
 
 use std::fs::OpenOptions;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use chrono::{Local, TimeZone};
 use serde::Serialize;
 use weir_consumer::Sink;
-use weir_store::catalog::{Catalog, is_listed_name};
+use weir_store::catalog::{Catalog, CatalogError, is_listed_name};
 use weir_store::extract::{Options, Query, Stats, extract};
-use weir_store::{FileWriter, FilesByLinkType, Names, PcapFile};
+use weir_store::{FileError, FileWriter, FilesByLinkType, Names, PcapFile};
 
 use crate::cli::{ExtractArgs, FormatName};
 use crate::index::nothing_recorded;
@@ -38,7 +38,7 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     // All files with pieces to read are open at the same time.
     capture::raise_descriptor_limit();
     let query = query(args)?;
-    let catalog = Catalog::list(&args.paths)?;
+    let catalog = Catalog::list(&args.paths).map_err(|error| not_listed(error, &args.paths))?;
     if catalog.files.is_empty() {
         return Err(nothing_recorded(&args.paths));
     }
@@ -82,10 +82,41 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
         Some(error) if !error.wants_no_more() => return Err(error.into()),
         Some(_) | None => {}
     }
-    if stats.files_unreadable > 0 || stats.files == 0 && stats.files_foreign > 0 {
-        bail!("not all files there can be read; the others are extracted");
+    match not_read(&stats, catalog.files.len() as u64) {
+        Some(text) => bail!(text),
+        None => Ok(stats),
     }
-    Ok(stats)
+}
+
+/// Returns the error for paths that cannot be listed. A word after the directories may have been meant as a filter.
+fn not_listed(error: CatalogError, paths: &[PathBuf]) -> Error {
+    match &error {
+        CatalogError::Unreadable { path, source }
+            if source.kind() == ErrorKind::NotFound
+                && paths.first() != Some(path)
+                && !path.as_os_str().as_encoded_bytes().contains(&b'/') =>
+        {
+            anyhow!(
+                "{}: no such file or directory, and no filter begins with this word; name a directory that weir \
+                 capture --write DIR/ made, or a pcapng file",
+                path.display()
+            )
+        }
+        _ => error.into(),
+    }
+}
+
+/// Returns the error for files that cannot be read; `None` if all were read or skipped. `files`: their number.
+fn not_read(stats: &Stats, files: u64) -> Option<&'static str> {
+    if stats.files_unreadable == 0 && (stats.files > 0 || stats.files_foreign == 0) {
+        return None;
+    }
+    let failed = stats.files_unreadable + stats.files_foreign + stats.files_deleted;
+    let skipped = stats.skipped_by_time.pieces + stats.skipped_by_index.pieces;
+    Some(match stats.frames_read == 0 && skipped == 0 && failed >= files {
+        true => "none of the files there can be read; nothing was extracted",
+        false => "not all files there can be read; the others are extracted",
+    })
 }
 
 /// Returns the message for a query without results. `times` are those of the first and the last frame of the recording.
@@ -190,7 +221,8 @@ fn output(
         FormatName::Pcap => {
             let mut open = OpenOptions::new();
             open.write(true).create(true).truncate(true).mode(args.file_mode);
-            let file = open.open(path).with_context(|| path.display().to_string())?;
+            let file = open.open(path);
+            let file = file.map_err(|source| FileError::Create { path: path.into(), source })?;
             Box::new(PcapFile::new(file, &path.display().to_string()))
         }
     })
@@ -287,6 +319,16 @@ fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_cannot_be_read_are_told_of_and_what_became_of_the_others() {
+        let told = |stats: Stats| not_read(&stats, 2).map(|text| text.split(' ').next());
+        assert_eq!(told(Stats { files: 2, frames_read: 9, ..Stats::default() }), None);
+        let one = Stats { files: 2, files_unreadable: 1, frames_read: 9, ..Stats::default() };
+        assert_eq!(told(one), Some(Some("not")));
+        let none = Stats { files_unreadable: 1, files_foreign: 1, ..Stats::default() };
+        assert_eq!(told(none), Some(Some("none")));
+    }
 
     #[test]
     fn what_matches_nothing_is_told_with_the_times_of_the_recording() {

@@ -103,6 +103,10 @@ impl Json {
 /// Returns a text about the work that was done on a file or, with --check, that is to be done.
 fn text(event: &Event, check: bool) -> String {
     match event {
+        Event::Completed { path, cut_bytes: 0 } => {
+            let is_done = if check { "to be completed" } else { "completed" };
+            format!("{}: {is_done}", path.display())
+        }
         Event::Completed { path, cut_bytes } if check => {
             format!(
                 "{}: to be completed, without its last {}",
@@ -159,6 +163,9 @@ mod tests {
         );
         let planned = format!("a.pcapng: to be completed, without its last {bytes} bytes");
         assert_eq!(text(&completed, true), planned);
+        let whole = Event::Completed { path: "a.pcapng".into(), cut_bytes: 0 };
+        assert_eq!(text(&whole, false), "a.pcapng: completed");
+        assert_eq!(text(&whole, true), "a.pcapng: to be completed");
         let deleted = Event::Deleted { path: "b.pcapng".into() };
         assert_eq!(text(&deleted, true), "b.pcapng: to be deleted: it has no frame");
     }

@@ -53,6 +53,15 @@ pub fn of_number(source: &SourceName) -> Option<String> {
     numbered(&list().ok()?, iface)
 }
 
+/// Returns the hint for a number that no interface has in the list; `None` if the name is not a number.
+pub fn number_hint(name: &str) -> Option<String> {
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let count = with_any(&list().ok()?).count();
+    Some(format!("`weir capture -D` lists {count}, and {name} is no number of that list"))
+}
+
 fn numbered(links: &[Link], text: &str) -> Option<String> {
     if links.iter().any(|link| link.name == text) {
         return None;

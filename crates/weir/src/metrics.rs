@@ -28,7 +28,11 @@ pub struct Address {
 impl Address {
     /// Binds the address. For port 0, the kernel chooses a free port, which is printed on standard error.
     pub fn bind(address: SocketAddr) -> Result<Address> {
-        let failed = || format!("--metrics {address}");
+        let failed = || {
+            format!(
+                "--metrics {address}: cannot listen there; is it an address of this machine, and its port free?"
+            )
+        };
         let listener = TcpListener::bind(address).with_context(failed)?;
         let bound = listener.local_addr().with_context(failed)?;
         if address.port() == 0 {

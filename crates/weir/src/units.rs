@@ -1,5 +1,6 @@
 //! Parses and prints values with units.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use weir_capture::af_xdp::Queues;
@@ -25,6 +26,15 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         _ => return Err(bad()),
     };
     number.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
+}
+
+/// Parses the address of a server: `127.0.0.1:9100`.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    text.parse().map_err(|_| match port {
+        Ok(port) => format!("'{text}' is a port alone; write 127.0.0.1:{port}"),
+        Err(_) => format!("'{text}' is no address with a port; write 127.0.0.1:9100 or [::1]:9100"),
+    })
 }
 
 /// Parses the size at which a file is rotated: `1GiB`.
@@ -460,6 +470,20 @@ mod tests {
             "{shown:?}"
         );
         assert_eq!(shown[3], "0.099 Mpps");
+    }
+
+    #[test]
+    fn an_address_has_a_port_and_a_port_alone_is_told_so() {
+        assert!(address("127.0.0.1:9100").is_ok() && address("[::1]:0").is_ok());
+        for (text, hint) in [
+            ("9100", "write 127.0.0.1:9100"),
+            (":8080", "write 127.0.0.1:8080"),
+            ("localhost:9100", "no address with a port"),
+            ("::1", "or [::1]:9100"),
+        ] {
+            let error = address(text).unwrap_err();
+            assert!(error.contains(hint), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -257,6 +257,13 @@ fn what_cannot_be_extracted_is_refused_with_a_way_out() {
         words.iter().for_each(|word| assert!(text.contains(word), "{line}: {text}"));
     };
     refused("extract /no/such/dir", &["/no/such/dir", "--write DIR/"]);
+    refused(&format!("extract {at}/rec prt 80"), &["prt: no such file", "no filter begins with"]);
+    for format in ["pcapng", "pcap"] {
+        let to_folder = format!("extract {at}/rec --format {format} --write {at}");
+        refused(&to_folder, &["cannot be made (Is a directory);", "name a file"]);
+        let nowhere = format!("extract {at}/rec --format {format} --write {at}/no/x");
+        refused(&nowhere, &["is missing: make it (`mkdir -p", "or name another"]);
+    }
     refused(&format!("extract {at}/rec --from yesterday"), &["--from", "-5m"]);
     refused(&format!("extract {at}/rec --from 10:00 --to 09:00"), &["not before"]);
     refused(&format!("extract {at}/rec --filter nonsense"), &["--filter", "nonsense"]);

@@ -379,6 +379,27 @@ fn the_way_to_read_a_compressed_file_works() {
 }
 
 #[test]
+fn sources_and_outputs_that_are_not_there_are_told_with_a_way_out() {
+    for (line, words) in [
+        ("weir capture -i 99999", &["99999: no such interface", "is no number of that list"][..]),
+        ("weir capture gen: -w no/x.pcapng", &["no is missing: make it (`mkdir -p no`)"]),
+        ("weir capture gen: -w $PWD/a/b/", &["cannot be made (No such file or dir", "/a` makes"]),
+        ("echo mine > t; weir capture gen: -w t/", &["t/: t is a file", "leave the slash out"]),
+        ("weir capture gen: --control no/c", &["--control no/c: there is no folder no; make it"]),
+        ("weir flows gen:frames=1 --export json:no/f", &["(No such file or dir", "make that dir"]),
+        ("weir capture gen: --metrics 9100", &["write 127.0.0.1:9100"]),
+        ("weir flows gen:frames=1 --http 8080", &["write 127.0.0.1:8080"]),
+        ("printf BZh91AY > o; weir capture -r o", &["bzip2 -dc FILE | weir capture file:-"]),
+        ("weir capture gen: -w o -c 1 --ring-size 64", &["--ring-size 64 bytes", "mean 64MiB?"]),
+    ] {
+        let ended = shell(&format!("in_folder; {line}"));
+        let says = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{line}: {says}");
+        words.iter().for_each(|word| assert!(says.contains(word), "{line}: {says}"));
+    }
+}
+
+#[test]
 fn several_sources_have_a_row_each() {
     let ended = shell(
         "in_folder; for n in 3 1200; do weir capture gen: --frames $n --write $n 2>/dev/null >&2; done

@@ -52,6 +52,9 @@ fn root_a_running_capture_tells_how_it_goes() {
     let status = |more: &str| {
         Run::start(&bed.rx, weir(&format!("status --control {control}{more}"))).end().expect(0)
     };
+    let asked_as_daemon = Run::start(&bed.rx, weir(&format!("status --socket {control}"))).end();
+    asked_as_daemon
+        .refused(&["a capture listens at", &format!("`weir status --control {control}`")]);
     let asked = [
         ("offered", "weir_feed_offered_frames_total"),
         ("filtered", "weir_feed_filtered_frames_total"),
@@ -132,6 +135,7 @@ fn an_address_that_cannot_be_listened_at_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains(&format!("--metrics {address}")), "{said}");
+    assert!(said.contains("(Address already in use); is it an address of"), "{said}");
 }
 
 /// Scrapes until `is_there` accepts the metrics; returns them.

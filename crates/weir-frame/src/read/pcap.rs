@@ -42,6 +42,7 @@ impl Classic {
             [0x1f, 0x8b, ..] => Reason::Compressed("gzip"),
             [0x28, 0xb5, 0x2f, 0xfd] => Reason::Compressed("zstd"),
             [0xfd, b'7', b'z', b'X'] => Reason::Compressed("xz"),
+            [b'B', b'Z', b'h', b'1'..=b'9'] => Reason::Compressed("bzip2"),
             [0x04, 0x22, 0x4d, 0x18] => Reason::Compressed("lz4"),
             bytes => Reason::UnknownMagic(u32::from_be_bytes(bytes)),
         })

@@ -57,8 +57,8 @@ pub enum RecorderError {
     },
     /// No directory can be written to any more.
     #[error(
-        "{}: cannot write there any more, and no other directory is left; what it kept before is whole{}",
-        directory.display(), completing(left_open)
+        "{}: cannot write there any more, and no other directory is left; what it kept before is whole{}{}",
+        directory.display(), completing(left_open), making_room(source)
     )]
     Write {
         /// The directory that failed last.
@@ -79,6 +79,14 @@ fn completing(left_open: &[PathBuf]) -> String {
     }
 }
 
+/// Returns the advice for a full disk.
+fn making_room(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free space, or set --quota",
+        _ => "",
+    }
+}
+
 /// Returns a size as the user types it, such as `32MiB`, in the largest unit in which it is a whole number.
 fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -92,6 +100,18 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_with_what_makes_room() {
+        let told = |kind: io::ErrorKind| {
+            let (directory, left_open) = ("d".into(), Vec::new());
+            RecorderError::Write { directory, left_open, source: kind.into() }.to_string()
+        };
+        for full in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            assert!(told(full).ends_with("is whole; free space, or set --quota"), "{full}");
+        }
+        assert!(told(io::ErrorKind::PermissionDenied).ends_with("is whole"));
+    }
 
     #[test]
     fn a_quota_that_is_too_small_is_told_in_the_units_of_the_flag() {

@@ -68,7 +68,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub json_every: Option<Duration>,
     /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100; with port 0, at a free port, which is told
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = units::address)]
     pub metrics: Option<SocketAddr>,
     /// Record the NIC queue of every frame
     #[arg(long)]

@@ -65,7 +65,7 @@ pub struct FlowMonitorArgs {
 pub struct ShowArgs {
     /// Serve a page with rates, losses, talkers and flows, and /metrics for Prometheus, at this address:
     /// 127.0.0.1:8080. Whoever can connect there sees them
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = units::address)]
     pub http: Option<SocketAddr>,
     /// Plain text, though a terminal could have the live table
     #[arg(long)]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::units;
+
 /// `weir serve`.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
@@ -16,6 +18,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH", default_value = weir_client::SOCKET)]
     pub socket: PathBuf,
     /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100; with port 0, at a free port, which is told
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = units::address)]
     pub metrics: Option<SocketAddr>,
 }

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::flag::register;
 use weir_consumer::Consumer;
@@ -24,10 +24,16 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
     for directory in directories {
         match fs::create_dir(directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                let text = format!("{}: making the directory to record into", directory.display());
-                return Err(error).context(text);
+                return Err(error).context(not_made(directory));
             }
             _ => {}
+        }
+        if let Some(file) = file_named(directory) {
+            bail!(
+                "{}: {} is a file; leave the slash out to overwrite it, or name another directory",
+                directory.display(),
+                file.display()
+            );
         }
     }
     let disk = weir_disk::open(&directories[0], How::Best);
@@ -73,6 +79,28 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
     Ok(Box::new(recorder))
 }
 
+/// Returns the error text for a directory that cannot be created.
+fn not_made(directory: &Path) -> String {
+    let name = directory.display();
+    match directory.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+        Some(folder) => {
+            let folder = folder.display();
+            format!(
+                "{name}: cannot be made; only the last folder of a path is made here: `mkdir -p {folder}` makes the \
+                 others"
+            )
+        }
+        None => format!("{name}: making the directory to record into"),
+    }
+}
+
+/// Returns the path without the slashes at its end if it names a file.
+fn file_named(directory: &Path) -> Option<PathBuf> {
+    // Components have no slashes at the end. With a slash, the path of a file is an error.
+    let path: PathBuf = directory.components().collect();
+    path.is_file().then_some(path)
+}
+
 impl RunConsumer for Recorder<AnyDisk> {
     /// Completes the files with the frames that were read.
     fn end(&mut self) {
@@ -82,5 +110,23 @@ impl RunConsumer for Recorder<AnyDisk> {
 
     fn recorder(&self) -> Option<RecorderReport> {
         Some(self.report())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_told_with_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (there, missing) = (folder.path(), folder.path().join("a"));
+        let told = not_made(&missing.join("b/"));
+        assert!(told.contains(&format!("`mkdir -p {}`", missing.display())), "{told}");
+        assert!(not_made(&there.join("b/")).ends_with("to record into"));
+        let file = there.join("text");
+        fs::write(&file, "").unwrap();
+        assert_eq!(file_named(&there.join("text/")), Some(file));
+        assert_eq!(file_named(there), None);
     }
 }

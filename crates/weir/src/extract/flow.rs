@@ -1,10 +1,11 @@
 //! Parses the value of `--flow`: a line of `weir flows --json`, or a Community ID.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
 use weir_flow::community_id;
 use weir_frame::flow::FlowKey;
@@ -36,7 +37,14 @@ struct Line {
 /// Parses the text. Returns the flow, and the times of its record if the record has them.
 pub fn parse(text: &str) -> Result<(Flow, Option<(u64, u64)>)> {
     if let Some(path) = text.strip_prefix('@') {
-        let line = std::fs::read_to_string(path).with_context(|| format!("--flow {text}"))?;
+        let line = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => {
+                anyhow!(
+                    "--flow {text}: the file is no text; it holds no line of `weir flows --json`"
+                )
+            }
+            _ => anyhow::Error::new(error).context(format!("--flow {text}")),
+        })?;
         return parse(line.lines().next().unwrap_or_default());
     }
     if text.starts_with("1:") {
@@ -99,5 +107,9 @@ mod tests {
         for bad in ["", "{}", "10.0.0.1", "@/no/such/file"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+        let trace = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&trace, [0xd4, 0xc3, 0xb2, 0xa1]).unwrap();
+        let error = parse(&format!("@{}", trace.path().display())).err().expect("no line");
+        assert!(error.to_string().ends_with("no line of `weir flows --json`"), "{error}");
     }
 }

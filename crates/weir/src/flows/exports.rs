@@ -325,7 +325,7 @@ enum Out {
 
 /// Opens a file to append lines to it. A new file is accessible to its owner only. A named pipe is opened once it has a
 /// reader, unless the run is to end before.
-fn create(path: &Path, stop: &Stop) -> io::Result<Out> {
+fn create(path: &Path, stop: &Stop) -> Result<Out> {
     if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
         let waits = || eprintln!("weir: {}: waiting for its reader", path.display());
         return Ok(Out::Pipe(InterruptibleWriter::named_pipe(path, stop.clone(), waits)?));
@@ -334,8 +334,14 @@ fn create(path: &Path, stop: &Stop) -> io::Result<Out> {
     options.create(true).append(true).mode(FILE_MODE);
     // Its last line is read, to see whether it is whole, unless the file may only be written.
     let file = match options.clone().read(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => options.open(path)?,
-        opened => opened?,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => options.open(path),
+        opened => opened,
     };
-    Ok(Out::File(file))
+    Ok(Out::File(file.map_err(|error| {
+        match error.kind() {
+            io::ErrorKind::NotFound => anyhow::Error::new(error)
+                .context("it cannot be opened; make that directory, or name another"),
+            _ => error.into(),
+        }
+    })?))
 }

@@ -9,7 +9,7 @@ use weir_capture::interface::InterfaceQuery;
 
 use crate::cli::CaptureArgs;
 use crate::source_name::SourceName;
-use crate::usage_hints;
+use crate::{interfaces, usage_hints};
 
 /// Refuses a name that is not an interface but the name of a file.
 pub(super) fn check(args: &CaptureArgs) -> Result<()> {
@@ -23,7 +23,13 @@ pub(super) fn check(args: &CaptureArgs) -> Result<()> {
             bail!("{iface}: no such interface here, but {hint}");
         }
         // With --follow, the interface may come later.
-        if at > 0 && !args.input.follow {
+        if args.input.follow {
+            continue;
+        }
+        if let Some(hint) = interfaces::number_hint(iface) {
+            bail!("{iface}: no such interface here; {hint}");
+        }
+        if at > 0 {
             bail!(
                 "{iface}: no such interface here, and no filter begins with this word; `ip -brief link` lists the \
                  interfaces"

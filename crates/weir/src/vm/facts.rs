@@ -134,7 +134,7 @@ fn no_list(error: anyhow::Error) -> NoList {
     let text = words(&error);
     let refused = |error: &ClientError| matches!(error, ClientError::Plug(PlugError::Refused(_)));
     match error.downcast_ref::<NoDaemon>() {
-        Some(NoDaemon::Absent { .. }) => NoList::NoDaemon(text),
+        Some(NoDaemon::Absent { .. } | NoDaemon::Capture { .. }) => NoList::NoDaemon(text),
         Some(NoDaemon::Denied { .. }) => NoList::Denied(text),
         None if error.downcast_ref::<ClientError>().is_some_and(refused) => NoList::Denied(text),
         None => NoList::Other(text),

@@ -185,11 +185,26 @@ fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>>
     let (is_zstd, is_lz4) = (first == ZSTD, first == LZ4);
     let whole: Box<dyn Read + Send> = Box::new(Cursor::new(first).chain(input));
     Ok(match (is_gzip, is_zstd, is_lz4) {
-        (true, ..) => Box::new(MultiGzDecoder::new(whole)),
-        (_, true, _) => Box::new(zstd::stream::read::Decoder::new(whole)?),
-        (.., true) => Box::new(Lz4::new(whole)),
+        (true, ..) => Box::new(Unpacked(MultiGzDecoder::new(whole))),
+        (_, true, _) => Box::new(Unpacked(zstd::stream::read::Decoder::new(whole)?)),
+        (.., true) => Box::new(Unpacked(Lz4::new(whole))),
         _ => whole,
     })
+}
+
+/// Decompressed bytes. The libraries have different texts for a truncated file, which do not name the cause.
+struct Unpacked<R>(R);
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the compressed file is cut off here; the frames before are whole",
+            ),
+            _ => error,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -221,7 +236,9 @@ mod tests {
         for packed in [&gzip, &lz4, &zstd] {
             assert!(read(packed).unwrap() == plain);
             let cut = &packed[..packed.len() / 2];
-            assert!(read(cut).is_err(), "a file that ends in the middle is no whole one");
+            let error = read(cut).expect_err("a file that ends in the middle is no whole one");
+            let said = error.to_string();
+            assert!(said.contains("compressed file is cut off here"), "{said}");
         }
         // Two compressed files in a row are one file, as for the command-line tools.
         for packed in [&gzip, &lz4, &zstd] {
