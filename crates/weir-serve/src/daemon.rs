@@ -348,6 +348,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
             may_change: true,
             // Captures both directions, whatever the first client requests, because a later client may want both.
             both_directions: true,
+            is_for_clients: true,
             owner_finder: owner_finder.clone(),
             near_nic,
             ..Setup::default()
