@@ -94,6 +94,19 @@ pub fn format_note(path: &Path) -> Option<String> {
     })
 }
 
+/// Returns a note on an output file whose extension suggests compression, which `--write FILE` does not have.
+pub fn compression_note(path: &Path) -> Option<String> {
+    let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+    let is_compressed = matches!(extension.as_str(), "gz" | "zst" | "lz4" | "xz" | "bz2");
+    is_compressed.then(|| {
+        format!(
+            "{}: is written as pcapng without compression; compress it later, or record into a folder: --write DIR/ \
+             --compress zstd",
+            path.display()
+        )
+    })
+}
+
 /// Returns the hint for a file name without `file:`.
 pub fn file_hint(name: &str) -> Option<String> {
     Path::new(name).is_file().then(|| format!("there is a file of that name: say file:{name}"))
@@ -211,3 +224,14 @@ mod tests {
         }
     }
 }
+
+    #[test]
+    fn a_name_of_a_compressed_file_is_noted() {
+        for name in ["a.pcapng.gz", "a.zst", "a.pcap.LZ4", "a.xz", "a.bz2"] {
+            let note = compression_note(Path::new(name)).expect(name);
+            assert!(note.contains(name) && note.contains("without compression"), "{note}");
+        }
+        for name in ["a.pcapng", "gz", "-", "a.pcap"] {
+            assert_eq!(compression_note(Path::new(name)), None, "{name}");
+        }
+    }
