@@ -160,11 +160,24 @@ pub fn with_size_as_given(error: anyhow::Error, kib: Option<u64>) -> anyhow::Err
 
 /// Returns the error text for two filters, one by a flag and one in the words after `behind`.
 pub fn two_filters(by_flag: &str, flag: &str, words: &str, behind: &str) -> String {
-    let joined = format!("({}) and ({words})", by_flag.replace('\n', " "));
     format!(
-        "there are two filters, '{by_flag}' by {flag} and '{words}' behind {behind}; frames that both take: --filter \
-         '{joined}'"
+        "there are two filters, '{by_flag}' by {flag} and '{words}' behind {behind}; {}",
+        joined(by_flag, words)
     )
+}
+
+/// Returns the error text for two filters, one by `--filter` and one by `--filter-file`.
+pub fn two_filters_by_flags(filter: &str, of_file: &str) -> String {
+    format!(
+        "there are two filters, '{filter}' by --filter and '{of_file}' by --filter-file; {}",
+        joined(filter, of_file)
+    )
+}
+
+/// Returns the hint to join two filters.
+fn joined(one: &str, other: &str) -> String {
+    let joined = format!("({one}) and ({other})").replace('\n', " ");
+    format!("frames that both take: --filter '{joined}'")
 }
 
 /// Returns whether the text is exactly one of the first words of filters.
@@ -223,7 +236,6 @@ mod tests {
             assert_eq!(format_note(Path::new(name)), None, "{name}");
         }
     }
-}
 
     #[test]
     fn a_name_of_a_compressed_file_is_noted() {
@@ -235,3 +247,4 @@ mod tests {
             assert_eq!(compression_note(Path::new(name)), None, "{name}");
         }
     }
+}
