@@ -64,7 +64,8 @@ mod tests {
         let resolve = |_: &str, _: &SourceConfig| {
             let engine = Some(of_generated());
             let request = EngineRequest { engine, ..EngineRequest::default() };
-            Ok(Resolved { target: Target::Text(String::new()), request, owner_finder: None })
+            let target = Target::Text(String::new());
+            Ok::<_, String>(Resolved { target, request, owner_finder: None })
         };
         check(&Config::parse(text).unwrap(), &resolve).unwrap()
     }
