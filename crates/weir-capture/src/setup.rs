@@ -32,6 +32,8 @@ pub struct Setup {
     /// Offer frames of both directions, even if the first feeds select only one: a later feed may select
     /// the other.
     pub both_directions: bool,
+    /// The source is a daemon's, whose clients choose neither engine nor hook: its notes recommend no flags.
+    pub is_for_clients: bool,
     /// Finds the owner of an interface's frames, such as a container.
     pub owner_finder: Option<OwnerFinder>,
     /// The owner, if one was found, for a source with one interface.
@@ -54,6 +56,7 @@ impl Default for Setup {
             promiscuous: true,
             may_change: false,
             both_directions: false,
+            is_for_clients: false,
             owner_finder: None,
             owner: None,
         }

@@ -3,8 +3,9 @@
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::null_mut;
 
-use weir_client::Connection;
 use weir_client::address::PREFIX;
+use weir_client::status::Status;
+use weir_client::{ClientError, Connection};
 
 use crate::abi::{self, Interface};
 use crate::create::socket;
@@ -18,8 +19,29 @@ fn allocated(text: &str) -> *mut c_char {
     unsafe { libc::strdup(text.as_ptr()) }
 }
 
+/// The flags of a source that can be opened. A source that nobody can open now has none.
+const FLAGS: u32 = abi::IF_UP | abi::IF_RUNNING | abi::IF_CONNECTED;
+
+/// Returns the names of the daemon's sources that this user may open, each with its flags.
+fn sources(connection: &Connection) -> Result<Vec<(String, u32)>, ClientError> {
+    let named = connection.sources()?;
+    // Only the status says which sources nobody can open now.
+    let status = connection.status().unwrap_or_default();
+    Ok(with_flags(named.into_iter().map(|source| source.source), &status))
+}
+
+/// Returns the flags of each source: none if the daemon's status says that nobody can open it.
+fn with_flags(names: impl Iterator<Item = String>, status: &Status) -> Vec<(String, u32)> {
+    let with_own = |name: String| {
+        let told = status.sources.iter().find(|source| source.source == name);
+        let is_unavailable = told.is_some_and(|source| source.unavailable.is_some());
+        (name, if is_unavailable { 0 } else { FLAGS })
+    };
+    names.map(with_own).collect()
+}
+
 /// Creates an entry in memory that `pcap_freealldevs` frees. Returns null if there is no memory.
-fn entry(source: &str) -> *mut Interface {
+fn entry(source: &str, flags: u32) -> *mut Interface {
     // SAFETY: the entry is written completely before it is read. `pcap_freealldevs` frees the entry and its texts by
     // free(3).
     unsafe {
@@ -30,7 +52,7 @@ fn entry(source: &str) -> *mut Interface {
                 name: allocated(&format!("{PREFIX}{source}")),
                 description: allocated(&format!("Weir: {source}, captured by this host's daemon")),
                 addresses: null_mut(),
-                flags: abi::IF_UP | abi::IF_RUNNING | abi::IF_CONNECTED,
+                flags,
             });
         }
         entry
@@ -52,7 +74,7 @@ pub unsafe extern "C-unwind" fn pcap_findalldevs(
         return status;
     }
     let sources = guarded(Vec::new(), || {
-        let told = Connection::open(&socket()).and_then(|connection| connection.sources());
+        let told = Connection::open(&socket()).and_then(|connection| sources(&connection));
         told.unwrap_or_default()
     });
     // SAFETY: the real function has made the list: each entry points to the next, and the last one has a null pointer.
@@ -61,8 +83,8 @@ pub unsafe extern "C-unwind" fn pcap_findalldevs(
         while !(*end).is_null() {
             end = &raw mut (**end).next;
         }
-        for source in sources {
-            let entry = entry(&source.source);
+        for (source, flags) in sources {
+            let entry = entry(&source, flags);
             if entry.is_null() {
                 break;
             }
@@ -93,4 +115,26 @@ pub unsafe extern "C-unwind" fn pcap_lookupnet(
         *mask = abi::NETMASK_UNKNOWN;
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_client::status::SourceStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_source_that_nobody_can_open_has_no_flags() {
+        let source = |name: &str, unavailable: Option<&str>| SourceStatus {
+            source: name.to_owned(),
+            unavailable: unavailable.map(str::to_owned),
+            ..SourceStatus::default()
+        };
+        let sources = vec![source("lan", None), source("gone", Some("no such interface"))];
+        let status = Status { sources, ..Status::default() };
+        let names = ["lan", "gone", "other"].map(str::to_owned).into_iter();
+        let flags: Vec<u32> =
+            with_flags(names, &status).into_iter().map(|(_, flags)| flags).collect();
+        assert_eq!(flags, [FLAGS, 0, FLAGS]);
+    }
 }

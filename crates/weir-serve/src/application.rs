@@ -24,7 +24,7 @@ use crate::blocking::read_change;
 use crate::config::SourceConfig;
 use crate::daemon::Daemon;
 use crate::reader::{Opening, Reader};
-use crate::refusal::refused;
+use crate::refusal::{no_source, refused};
 use crate::rights;
 use crate::slots::Claim;
 use crate::user::User;
@@ -167,14 +167,6 @@ fn parts(rings: &[Ring<Mapping>]) -> Vec<Part> {
     if parts.iter().all(|part| part.offset == 0) { Vec::new() } else { parts }
 }
 
-/// Returns the error for a source that does not exist or that the client may not open: it is the same for both.
-fn no_source(name: &str) -> RpcError {
-    let name: String = name.chars().take(64).collect();
-    RpcError::refused(format!(
-        "there is no source '{name}' that you may open; `weir status` lists those that there are"
-    ))
-}
-
 impl Client {
     fn user(&self) -> User {
         User::from(&self.who)
@@ -186,7 +178,10 @@ impl Client {
     }
 
     fn source(&self, name: &str) -> Result<SourceConfig, RpcError> {
-        self.daemon.source(&self.who, name).ok_or_else(|| no_source(name))
+        self.daemon.source(&self.who, name).ok_or_else(|| {
+            let is_there = || self.daemon.config().sources.contains_key(name);
+            no_source(name, rights::is_root(&self.who) && is_there())
+        })
     }
 
     fn sources(&self) -> Result<Answer, RpcError> {

@@ -248,6 +248,13 @@ impl SourceConfig {
         self.source.as_deref().unwrap_or(name)
     }
 
+    /// Tells whether the file lets nobody open the source.
+    #[must_use]
+    pub fn allows_nobody(&self) -> bool {
+        let lists = self.users.is_empty() && self.groups.is_empty() && self.guests.is_empty();
+        lists && !self.everybody
+    }
+
     /// Tells whether this client may open the source.
     #[must_use]
     pub fn allows(&self, who: &Who) -> bool {
@@ -319,6 +326,8 @@ mod tests {
             may("eth0", 1000, 7) && may("eth0", 7, 50) && may("eth0", 0, 7) && may("taps", 7, 7)
         );
         assert!(!may("eth0", 7, 0) && !may("nobody", 0, 0) && !may("nobody", 1000, 50));
+        let of_nobody = config.sources.iter().filter(|(_, source)| source.allows_nobody());
+        assert!(of_nobody.map(|(name, _)| name).eq(["nobody"]));
         assert!(may("roots", 7, 0) && config.sources["roots"].allows(&who(7, 7, &[3, 0])));
         assert!(!config.sources["roots"].allows(&who(0, 7, &[3])));
         assert_eq!(

@@ -19,11 +19,11 @@ use weir_probe::{BlockLists, FeedId, Probe, ProbeError, SourceSpec, Wants};
 use weir_ring::{Ledger, Ring};
 
 use crate::board::Board;
-use crate::config::{Config, SourceConfig, least_bpf_mib};
+use crate::check::check;
+use crate::config::{Config, SourceConfig};
 use crate::feed_request::chosen;
 use crate::guests::Guests;
 use crate::journal::Journal;
-use crate::missing::{RIGHTS_FROM, lacks, missing};
 use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
 use crate::refusal::refused;
@@ -43,7 +43,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    fn link_type(&self) -> Result<u16, CaptureError> {
+    pub(crate) fn link_type(&self) -> Result<u16, CaptureError> {
         if let Some(link) = &self.request.options.link {
             return Ok(link.link_type(self.target.text()));
         }
@@ -51,7 +51,7 @@ impl Resolved {
         engine.map_or(Ok(LINKTYPE_ETHERNET), |engine| (engine.link_type)(&self.target))
     }
 
-    fn may_fill_bpf_arrays(&self) -> bool {
+    pub(crate) fn may_fill_bpf_arrays(&self) -> bool {
         self.request.candidates(&self.target).any(|engine| engine.fills_bpf_arrays)
     }
 }
@@ -318,7 +318,7 @@ impl Daemon {
 }
 
 /// Compiles the text of a filter for frames with this link type.
-fn compiled(text: &str, link_type: u16) -> Result<Program, FilterError> {
+pub(crate) fn compiled(text: &str, link_type: u16) -> Result<Program, FilterError> {
     if is_bytecode(text) {
         return Ok(Program::parse(text)?);
     }
@@ -327,7 +327,7 @@ fn compiled(text: &str, link_type: u16) -> Result<Program, FilterError> {
 
 /// The reason why a filter cannot be compiled.
 #[derive(Debug, thiserror::Error)]
-enum FilterError {
+pub(crate) enum FilterError {
     #[error(transparent)]
     Bytecode(#[from] ParseError),
     #[error(transparent)]
@@ -348,6 +348,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
             may_change: true,
             // Captures both directions, whatever the first client requests, because a later client may want both.
             both_directions: true,
+            is_for_clients: true,
             owner_finder: owner_finder.clone(),
             near_nic,
             ..Setup::default()
@@ -355,45 +356,4 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
         request.open(&target, &setup)
     });
     Ok(SourceSpec { cpus, ..spec })
-}
-
-/// Checks a configuration: fails with the first error, or returns warnings.
-pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, String> {
-    let mut warnings = Vec::new();
-    for (name, source) in &config.sources {
-        let wrong = |what: String| format!("sources.{name}: {what}");
-        let resolved = resolve(name, source).map_err(wrong)?;
-        let least = least_bpf_mib();
-        if resolved.may_fill_bpf_arrays() && source.ring_mib() < least {
-            return Err(wrong(format!(
-                "ring_mib is {least} at least on this machine: the engine bpf has a ring of 4 MiB for each CPU that \
-                 there may be; leave it out, or say engine = \"af_packet\""
-            )));
-        }
-        if let Some(filter) = source.own_filter() {
-            let link_type = resolved.link_type().unwrap_or(LINKTYPE_ETHERNET);
-            match compiled(filter, link_type) {
-                // A name server may answer later. The filter is compiled again each time the source
-                // is opened.
-                Err(FilterError::Expression(error)) if error.is_unknown_host() => {
-                    warnings.push(wrong(format!(
-                        "its filter: {error}; until it is known nobody can open it"
-                    )));
-                }
-                Err(error) => return Err(wrong(format!("its filter: {error}"))),
-                Ok(_) => {}
-            }
-        }
-        if let Some(cpus) = &source.cpus {
-            cpus.parse::<weir_probe::CpuList>().map_err(wrong)?;
-        }
-        let missing = missing(&resolved.target);
-        warnings
-            .extend(missing.map(|what| wrong(format!("{what}; nobody can open it until then"))));
-        let lacks = lacks(&resolved.target);
-        warnings.extend(lacks.map(|right| {
-            wrong(format!("nobody can open it: the daemon lacks {right}; {RIGHTS_FROM}"))
-        }));
-    }
-    Ok(warnings)
 }

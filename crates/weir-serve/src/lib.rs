@@ -18,6 +18,7 @@
 pub mod application;
 mod blocking;
 mod board;
+mod check;
 mod closing;
 pub mod config;
 pub mod daemon;

@@ -38,6 +38,9 @@ fn needed(own: CapabilitySet) -> Option<&'static str> {
     (!is_enough).then_some("CAP_NET_RAW")
 }
 
+/// The remedy for a source that the file lets nobody open.
+pub(crate) const WHO_MAY: &str = "add users, groups or everybody = true";
+
 /// The remedy in a message about a missing right.
 pub(crate) const RIGHTS_FROM: &str =
     "run the daemon as root or by its unit (`systemctl start weir`)";

@@ -1,4 +1,4 @@
-//! Texts for clients when the probe refuses a request.
+//! Texts for clients whose requests are refused.
 
 use weir_capture::CaptureError;
 use weir_capture::error::error_text;
@@ -23,6 +23,21 @@ fn text(error: &ProbeError) -> String {
     }
 }
 
+/// Returns the error for a source that does not exist or that the client may not open. It is the same for both, except
+/// for root of the host, who sees all sources: `is_hidden_from_root` tells that the file does not allow root.
+pub(crate) fn no_source(name: &str, is_hidden_from_root: bool) -> RpcError {
+    let name: String = name.chars().take(64).collect();
+    if is_hidden_from_root {
+        return RpcError::refused(format!(
+            "'{name}' is there, but the daemon's file does not allow root: add \"root\" to its users, then send it \
+             SIGHUP"
+        ));
+    }
+    RpcError::refused(format!(
+        "there is no source '{name}' that you may open; `weir status` lists those that there are"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +49,13 @@ mod tests {
         assert!(told.contains("CAP_BPF, which the daemon lacks; run the daemon as root"), "{told}");
         assert!(!told.contains("setcap"), "{told}");
         assert_eq!(text(&ProbeError::Ended), "the source has ended");
+    }
+
+    #[test]
+    fn only_root_of_the_host_learns_that_a_source_is_there() {
+        let root = no_source("eth0", true).message;
+        assert!(root.contains("'eth0' is there") && root.contains("add \"root\""), "{root}");
+        let other = no_source("eth0", false).message;
+        assert!(other.contains("there is no source 'eth0' that you may open"), "{other}");
     }
 }

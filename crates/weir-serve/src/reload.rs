@@ -10,8 +10,9 @@ use weir_plug::Who;
 use weir_probe::FeedId;
 
 use crate::board::{tell_gone, tell_moved};
+use crate::check::check;
 use crate::config::Config;
-use crate::daemon::{Daemon, check};
+use crate::daemon::Daemon;
 use crate::moved::MovedFeed;
 use crate::reader::{Ending, Reader, Reads};
 

@@ -55,6 +55,12 @@ pub fn manages(who: &Who) -> bool {
     }
 }
 
+/// Tells whether this client is root, and not in a container.
+#[must_use]
+pub fn is_root(who: &Who) -> bool {
+    matches!(who, Who::Process(process) if process.uid == 0) && manages(who)
+}
+
 /// Like [`manages`], for a process.
 #[must_use]
 pub fn manages_as(who: &Credentials) -> bool {

@@ -11,7 +11,7 @@ use weir_ring::Ledger;
 
 use crate::config::SourceConfig;
 use crate::daemon::Daemon;
-use crate::missing::{lacks, missing};
+use crate::missing::{WHO_MAY, lacks, missing};
 use crate::reader::Reader;
 use crate::slots::Claim;
 
@@ -166,6 +166,9 @@ impl Daemon {
     /// Returns the reason why nobody can open this source now, as far as it can be determined without opening the
     /// source.
     fn unavailable(&self, name: &str, source: &SourceConfig) -> Option<String> {
+        if source.allows_nobody() {
+            return Some(format!("the file allows nobody; {WHO_MAY}"));
+        }
         let target = (self.resolve)(name, source).ok()?.target;
         let of_rights = || lacks(&target).map(|right| format!("the daemon lacks {right}"));
         missing(&target).or_else(of_rights)

@@ -91,7 +91,7 @@ fn params_that_make_no_sense_are_refused() {
     for (params, words) in [
         (json!({}), "missing field"),
         (open(json!({ "source": "../../etc/passwd" })), "there is no source"),
-        (open(json!({ "source": "hidden" })), "there is no source 'hidden'"),
+        (open(json!({ "source": "hidden" })), "'hidden'"),
         (open(json!({ "source": 7 })), "invalid type"),
         (open(json!({ "feed": -1 })), "invalid"),
         (open(json!({ "part": "5/4" })), "no part"),

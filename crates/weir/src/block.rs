@@ -7,12 +7,12 @@ mod target;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail};
-use weir_filter::block::{ENTRIES_MAX, Entry};
+use anyhow::{Context, Result, anyhow, bail};
+use weir_filter::block::{ENTRIES_MAX, Entry, EntryError};
 
 use crate::EXIT_RAN;
 use crate::change::prefix;
-use crate::cli::BlockArgs;
+use crate::cli::{BlockArgs, WhatName};
 use crate::units::{grouped, whole_seconds};
 use target::{Changed, List, Target};
 
@@ -24,6 +24,7 @@ pub fn run(args: &BlockArgs) -> Result<u8> {
              at the daemon"
         );
     }
+    check_alert_flags(args)?;
     let mut target = Target::new(args);
     if let Some(path) = &args.from {
         return alerts::run(args, path, &mut target);
@@ -48,6 +49,21 @@ pub fn run(args: &BlockArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
+/// Refuses flags about alerts without alerts. `requires` of clap does not, because --from conflicts with entries.
+fn check_alert_flags(args: &BlockArgs) -> Result<()> {
+    let given = [
+        ("--follow", args.follow),
+        ("--what", args.what != WhatName::default()),
+        ("--max-severity", args.max_severity.is_some()),
+        ("--signature", !args.signature.is_empty()),
+        ("--category", !args.category.is_empty()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given && args.from.is_none()) {
+        Some((flag, _)) => bail!("{flag} is for alerts, which --from names; leave it out"),
+        None => Ok(()),
+    }
+}
+
 fn change(args: &BlockArgs, target: &mut Target, entries: &BTreeSet<Entry>) -> Result<Changed> {
     let texts: Vec<String> = entries.iter().map(Entry::to_string).collect();
     let (add, remove) = if args.remove { (&[][..], &texts[..]) } else { (&texts[..], &[][..]) };
@@ -69,7 +85,7 @@ fn clear(target: &mut Target) -> Result<Changed> {
 
 /// Returns the entries of the command line and of --file, parsed and without duplicates.
 fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
-    let parsed = args.entries.iter().map(|entry| Ok(entry.parse()?));
+    let parsed = args.entries.iter().map(|entry| of_word(entry));
     let mut entries: BTreeSet<Entry> = parsed.collect::<Result<_>>()?;
     if let Some(path) = &args.file {
         let name = path.display();
@@ -99,6 +115,14 @@ fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
         );
     }
     Ok(entries)
+}
+
+/// Parses an entry of the command line. The shell makes several words of a flow without quotes.
+fn of_word(entry: &str) -> Result<Entry> {
+    entry.parse().map_err(|error| match error {
+        EntryError::Form { .. } => anyhow!("{error}; a flow stands in quotes here"),
+        other => other.into(),
+    })
 }
 
 /// Returns the note about entries that changed nothing; empty if there are none.
@@ -157,5 +181,45 @@ fn warn_of_strays(feed: &str, strays: usize) {
             prefix(feed),
             grouped(strays as u64)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn block(words: &[&str]) -> BlockArgs {
+        let words = ["weir", "block", "--control", "/s"].iter().chain(words);
+        match Cli::of(words.copied()).unwrap().command {
+            Command::Block(args) => args,
+            _ => unreachable!("the words say block"),
+        }
+    }
+
+    #[test]
+    fn flags_about_alerts_are_refused_without_alerts() {
+        for words in [
+            ["--what", "source"],
+            ["--max-severity", "1"],
+            ["--signature", "7"],
+            ["--category", "scan"],
+            ["--follow", "10.0.0.2"],
+        ] {
+            let args = block(&[&["10.0.0.1"][..], &words].concat());
+            let refused = run(&args).unwrap_err().to_string();
+            assert!(refused.starts_with(words[0]) && refused.contains("--from"), "{refused}");
+        }
+        assert!(check_alert_flags(&block(&["10.0.0.1", "--what", "flow"])).is_ok());
+    }
+
+    #[test]
+    fn a_flow_is_in_quotes_on_the_command_line_and_not_in_a_file() {
+        let told = |args: &BlockArgs| format!("{:#}", given(args).unwrap_err());
+        assert!(told(&block(&["tcp"])).contains("in quotes"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "tcp\n").unwrap();
+        let told = told(&block(&["--file", file.path().to_str().unwrap()]));
+        assert!(told.contains("or a flow (tcp ") && !told.contains("quotes"), "{told}");
     }
 }

@@ -289,8 +289,10 @@ impl<'a> Run<'a> {
         }
         notes.iter().for_each(|note| eprintln!("weir: {note}"));
         watched::print_notices(self);
-        if let Some(note) = self.plan.outputs.write.as_deref().and_then(usage_hints::format_note) {
-            eprintln!("weir: {note}");
+        if let Some(path) = &self.plan.outputs.write {
+            let note = usage_hints::format_note(path);
+            let note = note.or_else(|| usage_hints::compression_note(path));
+            note.iter().for_each(|note| eprintln!("weir: {note}"));
         }
     }
 

@@ -23,6 +23,8 @@ use crate::{EXIT_FAILED, EXIT_RAN};
 
 /// An interface and its findings.
 struct Examined {
+    /// Its name as it was given, with its network namespace.
+    name: String,
     nic: Nic,
     findings: Vec<Finding>,
     plan: Plan,
@@ -40,9 +42,9 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
         check_rights(&machine)?;
     }
     let mut examined = Vec::new();
-    for (netns, iface) in &places {
+    for place in &places {
         // On a separate thread, which may enter another network namespace.
-        let work = || examine(netns.as_ref(), iface, &machine, args);
+        let work = || examine(place, &machine, args);
         let one = thread::scope(|scope| scope.spawn(work).join());
         examined.push(one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
     }
@@ -70,11 +72,20 @@ fn done(one: &Examined) -> bool {
     steps.into_iter().all(|(_, outcome)| !matches!(outcome, Outcome::Failed(_)))
 }
 
-/// Returns the interfaces to examine, with their network namespaces.
-fn places(args: &DoctorArgs) -> Result<Vec<(Option<NetnsName>, String)>> {
+/// An interface to examine.
+struct Place {
+    /// The name as it was given.
+    name: String,
+    netns: Option<NetnsName>,
+    iface: String,
+}
+
+/// Returns the interfaces to examine.
+fn places(args: &DoctorArgs) -> Result<Vec<Place>> {
     if args.ifaces.is_empty() && !args.apply && !args.undo {
         let names = nic::names().context("listing interfaces")?;
-        return Ok(names.into_iter().map(|name| (None, name)).collect());
+        let here = |name: String| Place { iface: name.clone(), name, netns: None };
+        return Ok(names.into_iter().map(here).collect());
     }
     let place = |source: &SourceName| match source {
         // The printed commands can name network namespaces only as `ip netns` does.
@@ -82,7 +93,7 @@ fn places(args: &DoctorArgs) -> Result<Vec<(Option<NetnsName>, String)>> {
             bail!("{source}: look at it as netns:PID/{iface}, by a process of the container or pod")
         }
         SourceName::Interface { netns, iface, part: Part::Whole } => {
-            Ok((netns.clone(), iface.clone()))
+            Ok(Place { name: source.to_string(), netns: netns.clone(), iface: iface.clone() })
         }
         other => bail!(
             "{other} is not the name of an interface; name one, as `ip -brief link` lists them"
@@ -98,18 +109,14 @@ fn check_rights(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-fn examine(
-    netns: Option<&NetnsName>,
-    iface: &str,
-    machine: &Machine,
-    args: &DoctorArgs,
-) -> Result<Examined> {
+fn examine(place: &Place, machine: &Machine, args: &DoctorArgs) -> Result<Examined> {
+    let Place { name, netns, iface } = place;
     if let Some(netns) = netns {
         enter_netns(netns)?;
     }
     let used = if args.monitoring_port { Use::MonitoringPort } else { Use::Passive };
     let look = || -> Result<_> {
-        let nic = nic::collect(iface, netns.map(NetnsName::name), machine)?;
+        let nic = nic::collect(iface, netns.as_ref().map(NetnsName::name), machine)?;
         let plan = plan(&nic, machine, used);
         Ok((nic, plan))
     };
@@ -132,7 +139,7 @@ fn examine(
         (nic, plan) = look()?;
     }
     let findings = judge::nic(&nic, machine);
-    Ok(Examined { nic, findings, plan, steps })
+    Ok(Examined { name: name.clone(), nic, findings, plan, steps })
 }
 
 /// Prints findings as text for people.
@@ -153,7 +160,7 @@ pub fn show_all(title: &str, findings: &[Finding]) {
 
 fn show(one: &Examined, args: &DoctorArgs) {
     println!();
-    show_all(&one.nic.name, &one.findings);
+    show_all(&one.name, &one.findings);
     let Plan { passive, monitoring_port, cores, settings, .. } = &one.plan;
     if let Some(line) = passive {
         println!("\n  to watch it         $ {}", plain(line));
@@ -215,8 +222,8 @@ fn object(
     };
     let interface = |one: &Examined| {
         let steps = one.steps.as_ref().map(|steps| steps.iter().map(step).collect::<Vec<_>>());
-        let Examined { nic, findings, plan, .. } = one;
-        json!({ "name": nic.name, "facts": nic, "findings": findings, "plan": plan, "changes": steps })
+        let Examined { name, nic, findings, plan, .. } = one;
+        json!({ "name": name, "facts": nic, "findings": findings, "plan": plan, "changes": steps })
     };
     let interfaces: Vec<_> = examined.iter().map(interface).collect();
     json!({
@@ -230,6 +237,28 @@ fn object(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn interfaces_of_two_namespaces_have_the_names_that_were_given() {
+        let names = ["netns:A/lo", "netns:B/lo", "eth0"];
+        let words = ["weir", "doctor"].into_iter().chain(names);
+        let Command::Doctor(args) = Cli::of(words).unwrap().command else { unreachable!() };
+        let places = places(&args).unwrap();
+        assert!(places.iter().map(|place| place.name.as_str()).eq(names));
+        let machine = Machine::default();
+        let examined: Vec<Examined> = places
+            .into_iter()
+            .map(|Place { name, iface, .. }| {
+                let nic = Nic { name: iface, ..Nic::default() };
+                let plan = plan(&nic, &machine, Use::Passive);
+                Examined { name, nic, findings: Vec::new(), plan, steps: None }
+            })
+            .collect();
+        let json = object(&machine, &[], &examined, &args);
+        let told = |at: usize| json["interfaces"][at]["name"].as_str().unwrap().to_owned();
+        assert_eq!([told(0), told(1), told(2)], names);
+    }
 
     #[test]
     fn nothing_to_change_is_not_said_beside_a_command_that_changes_something() {

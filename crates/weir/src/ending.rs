@@ -32,6 +32,9 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
     for failure in failures().filter(|failure| failure.wants_no_more()) {
         eprintln!("weir: {failure}");
     }
+    if let Some(error) = result.error_behind_limit().filter(|_| plan.talks) {
+        eprintln!("weir: {}; all frames that were requested came before it", without_number(error));
+    }
     Ok(verdict(result.errors(), unexplained, plan.fail_on_loss, lost))
 }
 

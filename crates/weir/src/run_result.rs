@@ -117,6 +117,8 @@ pub struct ConsumerResult {
     pub waiting: Option<u64>,
     /// Whether the consumer takes no more frames, while the run lasts.
     pub has_ended: Option<bool>,
+    /// Whether the consumer has taken all frames that were requested (`--frames`, or the last of a sequence of files).
+    pub is_complete: bool,
     /// The error that ended the consumer.
     pub failure: Option<Arc<ConsumerError>>,
     /// The delays of frames, if the consumer measured them.
@@ -136,10 +138,23 @@ impl RunResult {
         let outputs = failures.filter(|failure| !failure.wants_no_more());
         let outputs = outputs.map(|failure| error_text(failure));
         let sources = self.sources.iter().filter_map(|source| source.error.as_ref());
+        let sources = sources.filter(|_| !self.has_all_requested());
         let flows = self.consumers.iter().filter_map(|consumer| consumer.flows.as_ref());
         let exports = flows.flat_map(|flows| &flows.exports);
         let exports = exports.filter_map(|export| export.error.clone());
         outputs.chain(sources.cloned()).chain(exports).collect()
+    }
+
+    /// Returns the error of a source that came after the last requested frame. A file is read ahead, so damage behind
+    /// that frame may or may not be met.
+    pub fn error_behind_limit(&self) -> Option<&str> {
+        self.sources.first()?.error.as_deref().filter(|_| self.has_all_requested())
+    }
+
+    /// Returns whether the main consumer has taken all requested frames before any error of a source. With several
+    /// sources this is not known: the one that failed may have had earlier frames than the others.
+    fn has_all_requested(&self) -> bool {
+        self.sources.len() == 1 && self.consumers.first().is_some_and(|main| main.is_complete)
     }
 }
 
@@ -229,5 +244,29 @@ impl ConsumerResult {
         let Delivered { frames, lapped, untriggered, after_limit, .. } = self.delivered;
         let all = [frames, lapped, untriggered, after_limit, self.waiting.unwrap_or(0)];
         all.iter().chain(self.drops().values()).map(|count| i128::from(*count)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_the_only_source_counts_unless_all_requested_frames_came_before() {
+        let result = |sources, is_complete| RunResult {
+            sources: (0..sources)
+                .map(|_| SourceResult { error: Some("cut short".into()), ..Default::default() })
+                .collect(),
+            feeds: Vec::new(),
+            consumers: vec![ConsumerResult { is_complete, ..ConsumerResult::default() }],
+            duration: Duration::ZERO,
+            rates: None,
+        };
+        assert_eq!(result(1, false).errors(), ["cut short"]);
+        assert_eq!(result(1, false).error_behind_limit(), None);
+        assert!(result(1, true).errors().is_empty());
+        assert_eq!(result(1, true).error_behind_limit(), Some("cut short"));
+        assert_eq!(result(2, true).errors().len(), 2);
+        assert_eq!(result(2, true).error_behind_limit(), None);
     }
 }

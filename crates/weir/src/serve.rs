@@ -208,13 +208,32 @@ fn resolve(name: &str, source: &SourceConfig) -> Result<Resolved, String> {
     let flags = if source.consume { vec![consumed::FLAG] } else { Vec::new() };
     let request = EngineRequest { engine, options, flags };
     let target = target(&whole);
-    if source.consume {
-        consumed::check(&PlannedSource {
-            name: whole,
-            parts: Vec::new(),
-            target: target.clone(),
-            request: request.clone(),
-        })?;
+    let planned = PlannedSource { name: whole, parts: Vec::new(), target, request };
+    match source.consume {
+        true => consumed::check(&planned)?,
+        false => consumed::check_not_meant(&planned)?,
     }
+    let PlannedSource { target, request, .. } = planned;
     Ok(Resolved { target, request, owner_finder: Some(owner_finder()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_takes_frames_away_needs_consume_in_the_file() {
+        let resolved = |engine: &str, consume| {
+            let source =
+                SourceConfig { engine: Some(engine.into()), consume, ..SourceConfig::default() };
+            resolve("weir-none0", &source).map(drop)
+        };
+        let refused = resolved("af_xdp", false).unwrap_err();
+        for part in ["engine = \"af_xdp\"", "consume = true"] {
+            assert!(refused.contains(part), "'{part}' is not in: {refused}");
+        }
+        assert_eq!(resolved("af_xdp", true), Ok(()));
+        assert_eq!(resolved("bpf", false), Ok(()));
+        assert_eq!(resolved("bpf", true), Ok(()));
+    }
 }

@@ -94,6 +94,19 @@ pub fn format_note(path: &Path) -> Option<String> {
     })
 }
 
+/// Returns a note on an output file whose extension suggests compression, which `--write FILE` does not have.
+pub fn compression_note(path: &Path) -> Option<String> {
+    let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+    let is_compressed = matches!(extension.as_str(), "gz" | "zst" | "lz4" | "xz" | "bz2");
+    is_compressed.then(|| {
+        format!(
+            "{}: is written as pcapng without compression; compress it later, or record into a folder: --write DIR/ \
+             --compress zstd",
+            path.display()
+        )
+    })
+}
+
 /// Returns the hint for a file name without `file:`.
 pub fn file_hint(name: &str) -> Option<String> {
     Path::new(name).is_file().then(|| format!("there is a file of that name: say file:{name}"))
@@ -147,11 +160,24 @@ pub fn with_size_as_given(error: anyhow::Error, kib: Option<u64>) -> anyhow::Err
 
 /// Returns the error text for two filters, one by a flag and one in the words after `behind`.
 pub fn two_filters(by_flag: &str, flag: &str, words: &str, behind: &str) -> String {
-    let joined = format!("({}) and ({words})", by_flag.replace('\n', " "));
     format!(
-        "there are two filters, '{by_flag}' by {flag} and '{words}' behind {behind}; frames that both take: --filter \
-         '{joined}'"
+        "there are two filters, '{by_flag}' by {flag} and '{words}' behind {behind}; {}",
+        joined(by_flag, words)
     )
+}
+
+/// Returns the error text for two filters, one by `--filter` and one by `--filter-file`.
+pub fn two_filters_by_flags(filter: &str, of_file: &str) -> String {
+    format!(
+        "there are two filters, '{filter}' by --filter and '{of_file}' by --filter-file; {}",
+        joined(filter, of_file)
+    )
+}
+
+/// Returns the hint to join two filters.
+fn joined(one: &str, other: &str) -> String {
+    let joined = format!("({one}) and ({other})").replace('\n', " ");
+    format!("frames that both take: --filter '{joined}'")
 }
 
 /// Returns whether the text is exactly one of the first words of filters.
@@ -208,6 +234,17 @@ mod tests {
         }
         for name in ["a.pcapng", "pcap", "-", "a"] {
             assert_eq!(format_note(Path::new(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_compressed_file_is_noted() {
+        for name in ["a.pcapng.gz", "a.zst", "a.pcap.LZ4", "a.xz", "a.bz2"] {
+            let note = compression_note(Path::new(name)).expect(name);
+            assert!(note.contains(name) && note.contains("without compression"), "{note}");
+        }
+        for name in ["a.pcapng", "gz", "-", "a.pcap"] {
+            assert_eq!(compression_note(Path::new(name)), None, "{name}");
         }
     }
 }

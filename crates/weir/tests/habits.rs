@@ -60,6 +60,24 @@ fn tcpdumps_line_means_the_same() {
 }
 
 #[test]
+fn damage_behind_the_frames_that_were_asked_for_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let bytes = fs::read(&trace).unwrap();
+    let cut = folder.path().join("cut.pcapng").to_string_lossy().into_owned();
+    // In the middle of a frame.
+    fs::write(&cut, &bytes[..bytes.len() / 2 + 6]).unwrap();
+    let enough = run(&mut weir(&format!("capture -r {cut} -c 10 --json")));
+    assert_eq!(number(&json(&enough)[0], "delivered"), 10);
+    let all = weir(&format!("capture -r {cut} -c 1000 --json")).output().expect("weir");
+    assert_eq!(all.status.code(), Some(2), "{all:?}");
+    let delivered = number(&json(&all)[0], "delivered");
+    assert!((400..600).contains(&delivered), "{delivered}");
+    // The error follows the last frame that was asked for.
+    run(&mut weir(&format!("capture -r {cut} -c {delivered} --json")));
+}
+
+#[test]
 fn traces_come_from_standard_input_and_compressed() {
     let folder = tempfile::tempdir().unwrap();
     let trace = trace(folder.path());

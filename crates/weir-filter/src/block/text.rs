@@ -15,8 +15,8 @@ use super::{Entry, Flow, Prefix, ends};
 pub enum EntryError {
     /// The text is neither an address nor a prefix nor a flow.
     #[error(
-        "'{text}' is nothing to block; say an address (10.0.0.1), a prefix (2001:db8::/32) or a flow, in quotes \
-         ('tcp 10.0.0.1:80 10.0.0.2:4711')"
+        "'{text}' is nothing to block; say an address (10.0.0.1), a prefix (2001:db8::/32) or a flow (tcp 10.0.0.1:80 \
+         10.0.0.2:4711)"
     )]
     Form {
         /// The text.

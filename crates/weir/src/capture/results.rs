@@ -35,8 +35,10 @@ impl Run<'_> {
         } else {
             consumer.end();
         }
+        let is_complete = limited || matches!(failure.as_deref(), Some(ConsumerError::Complete(_)));
         let mut result = ConsumerResult {
             name,
+            is_complete,
             delivered: consumer.delivered(),
             by_interface: consumer.by_interface(),
             interfaces: (0..feeds.len())

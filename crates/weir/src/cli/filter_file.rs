@@ -42,6 +42,20 @@ fn refusal(name: &dyn Display, why: &dyn Display) -> clap::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn a_filter_beside_that_of_a_file_is_joined_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("filter");
+        std::fs::write(&path, "udp\nor icmp\n").unwrap();
+        let path = path.to_str().unwrap();
+        for verb in ["capture", "flows"] {
+            let words = ["weir", verb, "-r", "a", "-F", path, "--filter", "ip"];
+            let refused = Cli::of(words).unwrap_err().to_string();
+            assert!(refused.contains("--filter '(ip) and (udp or icmp)'"), "{refused}");
+        }
+    }
 
     #[test]
     fn comments_are_no_part_of_the_filter() {

@@ -56,8 +56,15 @@ pub struct FlowMonitorArgs {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = units::duration)]
     pub parquet_every: Duration,
     /// The number by which collectors tell this monitor from others of this machine (IPFIX: observationDomainId)
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = FlowMonitorArgs::OBSERVATION_DOMAIN)]
     pub observation_domain: u32,
+}
+
+impl FlowMonitorArgs {
+    /// Default time after which a new Parquet file is begun.
+    pub const PARQUET_EVERY: Duration = Duration::from_secs(5 * 60);
+    /// Default number of the monitor.
+    pub const OBSERVATION_DOMAIN: u32 = 1;
 }
 
 /// Settings of the displays of running flows.

@@ -16,7 +16,7 @@ use super::filter_file;
 use super::words::{self, Word};
 use crate::interfaces;
 use crate::source_name::SourceName;
-use crate::units;
+use crate::{units, usage_hints};
 
 /// Sources, engines, and limits of the run.
 #[derive(Args, Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct InputArgs {
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
     /// Read the filter from this file; from # on, a line is a comment
-    #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter")]
+    #[arg(short = 'F', long, value_name = "FILE")]
     pub(super) filter_file: Option<PathBuf>,
     /// Wait for interfaces that are missing or down, and capture them again each time they come back
     #[arg(long)]
@@ -153,7 +153,7 @@ impl InputArgs {
     /// Separates the sources from the filter.
     ///
     /// # Errors
-    /// As [`words::settle`].
+    /// As [`words::settle`]; a filter file that cannot be read.
     pub(super) fn settle(&mut self) -> Result<(), clap::Error> {
         let by_number = |named: SourceName| match interfaces::of_number(&named) {
             Some(name) => name.parse().map_err(|why: String| words::refusal(&why)),
@@ -163,7 +163,12 @@ impl InputArgs {
         self.sources = named.map(by_number).collect::<Result<_, _>>()?;
         self.sources.extend(self.read.iter().map(|path| SourceName::File(PathBuf::from(path))));
         if let Some(path) = self.filter_file.take() {
-            self.filter = Some(filter_file::read(&path)?);
+            let of_file = filter_file::read(&path)?;
+            if let Some(filter) = &self.filter {
+                let text = usage_hints::two_filters_by_flags(filter, &of_file);
+                return Err(words::refusal(&text));
+            }
+            self.filter = Some(of_file);
         }
         words::settle(&self.words, &mut self.sources, &mut self.filter)?;
         // clap refuses --buffer-size together with --ring-size.

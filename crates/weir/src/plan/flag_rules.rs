@@ -10,8 +10,10 @@ use weir_capture::replay::Speed;
 use super::engine_options;
 use super::sources::{engine, target};
 use crate::cli::{
-    CaptureArgs, DirectionName, EngineName, InputArgs, TcAttachName, TimestampName, XdpModeName,
+    CaptureArgs, DirectionName, EngineName, FlowMonitorArgs, InputArgs, TcAttachName,
+    TimestampName, XdpModeName,
 };
+use crate::flows::target::ExportTarget;
 use crate::source_name::SourceName;
 
 /// The sources to which a flag applies.
@@ -31,6 +33,10 @@ enum For {
     Directed,
     /// Consumers that merge rings.
     Merging,
+    /// Exports of flows to collectors.
+    Ipfix,
+    /// Exports of flows into Parquet files.
+    Parquet,
 }
 
 /// Refuses flags without effect in this run, and options that the engines refuse. Returns the given flags that only
@@ -68,6 +74,14 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
                     || args.flows.is_some(),
                 "--print and --write",
             ),
+            For::Ipfix => (
+                exports(args, |to| matches!(to, ExportTarget::Ipfix(_))),
+                "collectors (--export ipfix://HOST)",
+            ),
+            For::Parquet => (
+                exports(args, |to| matches!(to, ExportTarget::Parquet(_))),
+                "Parquet files (--export parquet:DIRECTORY)",
+            ),
         };
         if !applies {
             bail!("{flag} is for {meant}; this run has none, so leave it out");
@@ -81,6 +95,11 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
         }
     }
     Ok(of_engines)
+}
+
+/// Returns whether some export of flows has such a target.
+fn exports(args: &CaptureArgs, is_such: fn(&ExportTarget) -> bool) -> bool {
+    args.flows.iter().flat_map(|flows| &flows.export).any(is_such)
 }
 
 /// Returns whether `--engine` names the engine that this device has in any case.
@@ -109,6 +128,9 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
     if live.is_empty() {
         return Ok((false, "capture files (file:PATH)"));
     }
+    if live.iter().all(|engine| engine.is_of_daemon) {
+        bail!("{flag} is for host: sources; name one, host:NAME, or leave it out");
+    }
     let best = || args.input.sources.iter().find_map(best_for);
     if let Some(chosen) = args.input.engine.0.or_else(best).filter(|_| interfaces) {
         let names: Vec<_> = live.iter().map(|engine| engine.name).collect();
@@ -124,6 +146,8 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
 /// Returns the flags that were given. A flag with its default value changes nothing, and is left out.
 fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
     let default_slack = args.input.merge_slack == InputArgs::MERGE_SLACK;
+    let of_flows =
+        |is_given: fn(&FlowMonitorArgs) -> bool| args.flows.as_ref().is_some_and(is_given);
     let flags = [
         ("--engine", For::Engine, args.input.engine != EngineName::AUTO),
         ("--follow", For::Followed, args.input.follow),
@@ -145,6 +169,16 @@ fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
         ("--no-wait", For::Engines, args.input.no_wait),
         ("--direction", For::Directed, args.input.direction != DirectionName::Both),
         ("--merge-slack", For::Merging, !default_slack),
+        (
+            "--observation-domain",
+            For::Ipfix,
+            of_flows(|flows| flows.observation_domain != FlowMonitorArgs::OBSERVATION_DOMAIN),
+        ),
+        (
+            "--parquet-every",
+            For::Parquet,
+            of_flows(|flows| flows.parquet_every != FlowMonitorArgs::PARQUET_EVERY),
+        ),
     ];
     flags.into_iter().filter(|(.., given)| *given).map(|(flag, what, _)| (flag, what))
 }
@@ -192,6 +226,40 @@ mod tests {
                 assert_eq!(checked(&format!("{deaf} {heeding} {flag}")), Ok(()));
             }
         }
+    }
+
+    #[test]
+    fn settings_of_exports_need_such_an_export() {
+        let checked = |line: &str| {
+            let words = ["weir", "flows", "eth0"].into_iter().chain(line.split(' '));
+            let Command::Flows(args) = Cli::of(words).expect(line).command else {
+                unreachable!("the words say flows")
+            };
+            let args = CaptureArgs::into_flows(&args.input, &args.flows);
+            check(&args).map(drop).map_err(|error| error.to_string())
+        };
+        for (flag, other, such) in [
+            ("--observation-domain 7", "parquet:/d", "ipfix://127.0.0.1"),
+            ("--parquet-every 1m", "json:/f", "parquet:/d"),
+        ] {
+            for line in [flag.to_owned(), format!("{flag} --export {other}")] {
+                let refused = checked(&line).unwrap_err();
+                assert!(refused.starts_with(flag.split(' ').next().unwrap()), "{refused}");
+            }
+            assert_eq!(checked(&format!("{flag} --export {other} --export {such}")), Ok(()));
+        }
+        assert_eq!(checked("--observation-domain 1 --parquet-every 300s"), Ok(()));
+    }
+
+    #[test]
+    fn the_daemons_socket_is_for_its_sources() {
+        for line in ["file:a --socket /s", "eth0 --socket /s", "gen: --engine auto --socket /s"] {
+            assert_eq!(
+                checked(line).unwrap_err(),
+                "--socket is for host: sources; name one, host:NAME, or leave it out"
+            );
+        }
+        assert_eq!(checked("host:eth0 --socket /s"), Ok(()));
     }
 
     #[test]

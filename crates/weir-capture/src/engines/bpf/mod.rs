@@ -140,6 +140,7 @@ impl Bpf {
         let direction = setup.direction();
         let caplen_max = setup.caplen_max();
         let (promiscuous, owner) = (setup.promiscuous, setup.owner.clone());
+        let is_for_clients = setup.is_for_clients;
         let by_queue = setup.feeds.iter().any(|feed| feed.queue.is_some());
         let interface = Arc::new(interface);
         let (serving, mut notes) = Serving::open(iface, Some(&interface), setup, options)?;
@@ -147,7 +148,7 @@ impl Bpf {
             Hook::Tc => {
                 notes.extend(interface.notes(direction, caplen_max));
                 if by_queue {
-                    notes.insert(0, queue_warning(query.driver(iface).ok()));
+                    notes.insert(0, queue_warning(query.driver(iface).ok(), is_for_clients));
                 }
                 "tc"
             }
@@ -201,15 +202,18 @@ fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(),
     Ok(())
 }
 
-/// Returns a warning for feeds of an RX queue at TC.
-fn queue_warning(driver: Option<Driver>) -> String {
+/// Returns a warning for feeds of an RX queue at TC. Clients of a daemon cannot choose the hook.
+fn queue_warning(driver: Option<Driver>, is_for_clients: bool) -> String {
     let what = match driver {
         Some(driver) if driver.name == "veth" => {
             "@q captures nothing here: a veth does not say at tc which queue a frame came by"
         }
         _ => "@q may capture nothing here: only some drivers say at tc which queue a frame came by",
     };
-    format!("warning: {what}; capture with --hook xdp, where it is always known")
+    match is_for_clients {
+        true => format!("warning: {what}"),
+        false => format!("warning: {what}; capture with --hook xdp, where it is always known"),
+    }
 }
 
 impl Source for Bpf {

@@ -770,3 +770,13 @@ fn switches_of_this_thread() -> i64 {
         usage.ru_nvcsw
     }
 }
+
+#[test]
+fn clients_of_a_daemon_are_not_told_to_choose_a_hook() {
+    let [own, of_daemon] = [false, true].map(|is_for_clients| queue_warning(None, is_for_clients));
+    assert!(own.contains("capture with --hook xdp"), "{own}");
+    assert!(
+        of_daemon.contains("@q may capture nothing here") && !of_daemon.contains("--"),
+        "{of_daemon}"
+    );
+}
