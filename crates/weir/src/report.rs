@@ -218,6 +218,7 @@ mod tests {
             }),
             waiting: None,
             has_ended: Some(false),
+            is_complete: false,
             failure: None,
         };
         let asked = Subscribed {
