@@ -235,8 +235,8 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::daemon::Resolved;
     use crate::moved::MovedFeed;
+    use crate::resolved::Resolved;
 
     /// A daemon with a feed named `ids` at each of the sources `a` and `b`. The answers of their
     /// lists are `answers`.

@@ -3,8 +3,8 @@
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 use crate::config::{Config, least_bpf_mib};
-use crate::daemon::{FilterError, Resolver, compiled};
 use crate::missing::{RIGHTS_FROM, WHO_MAY, lacks, missing};
+use crate::resolved::{FilterError, Resolver, compiled};
 
 /// Checks a configuration: fails with the first error, or returns warnings.
 pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, String> {
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
     use crate::config::SourceConfig;
-    use crate::daemon::Resolved;
+    use crate::resolved::Resolved;
 
     fn warnings(text: &str) -> Vec<String> {
         let resolve = |_: &str, _: &SourceConfig| {

@@ -4,14 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use weir_capture::engines::auto::EngineRequest;
-use weir_capture::engines::declaration::Target;
-use weir_capture::kernel::netns::OwnerFinder;
-use weir_capture::{CaptureError, Feed, Filter, Setup};
+use weir_capture::{Feed, Filter, Setup};
 use weir_client::protocol::{self, Open};
 use weir_filter::Program;
-use weir_filter::program::ParseError;
-use weir_filter_compile::{CompileError, Compiler, is_bytecode};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_plug::Who;
 use weir_plug::message::{BUSY, RpcError};
@@ -27,37 +22,10 @@ use crate::journal::Journal;
 use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
 use crate::refusal::refused;
+use crate::resolved::{Resolved, Resolver, compiled};
 use crate::slots::{Claim, Slots};
 use crate::usage::Usage;
 use crate::user::User;
-
-/// A source of the file, in the form that engines need.
-#[derive(Clone, Debug)]
-pub struct Resolved {
-    /// The interface, file or generator that is opened.
-    pub target: Target,
-    /// The engine, and its options.
-    pub request: EngineRequest,
-    /// Finds the owners of the frames of interfaces of this host.
-    pub owner_finder: Option<OwnerFinder>,
-}
-
-impl Resolved {
-    pub(crate) fn link_type(&self) -> Result<u16, CaptureError> {
-        if let Some(link) = &self.request.options.link {
-            return Ok(link.link_type(self.target.text()));
-        }
-        let engine = self.request.candidates(&self.target).next();
-        engine.map_or(Ok(LINKTYPE_ETHERNET), |engine| (engine.link_type)(&self.target))
-    }
-
-    pub(crate) fn may_fill_bpf_arrays(&self) -> bool {
-        self.request.candidates(&self.target).any(|engine| engine.fills_bpf_arrays)
-    }
-}
-
-/// Converts a source of the file to the form that engines need.
-pub type Resolver = dyn Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync;
 
 /// The daemon. Dropping it stops all sources.
 pub struct Daemon {
@@ -315,23 +283,6 @@ impl Daemon {
         let text = source.written_filter(of_client);
         Ok(Some(Arc::new(Filter { text, link_type, program })))
     }
-}
-
-/// Compiles the text of a filter for frames with this link type.
-pub(crate) fn compiled(text: &str, link_type: u16) -> Result<Program, FilterError> {
-    if is_bytecode(text) {
-        return Ok(Program::parse(text)?);
-    }
-    Ok(Compiler::default().with_link_type(link_type).compile(text)?)
-}
-
-/// The reason why a filter cannot be compiled.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FilterError {
-    #[error(transparent)]
-    Bytecode(#[from] ParseError),
-    #[error(transparent)]
-    Expression(#[from] CompileError),
 }
 
 /// Describes how a source is opened.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`config`] | the daemon's file: sources, and who may open them |
 //! | [`daemon`] | the sources, which are open as long as clients read them |
+//! | [`resolved`] | a source of the file in the form that engines need, and its filter |
 //! | [`application`] | the methods of `capture`, and the cleanup when a client disconnects |
 //! | `guests` | virtual machines that read feeds: their ports, machines, and the copies of feeds in their memory |
 //! | [`reader`] | a feed of one client |
@@ -34,6 +35,7 @@ pub mod private;
 pub mod reader;
 mod refusal;
 mod reload;
+pub mod resolved;
 pub mod rights;
 mod slots;
 mod status;
@@ -42,4 +44,5 @@ pub mod user;
 
 pub use application::Capture;
 pub use config::{Config, ConfigError};
-pub use daemon::{Daemon, Resolved};
+pub use daemon::Daemon;
+pub use resolved::Resolved;

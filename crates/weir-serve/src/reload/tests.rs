@@ -17,12 +17,12 @@ use weir_ring::memory::Pages;
 use weir_vm::GuestMemory;
 
 use super::*;
-use crate::daemon::Resolved;
 use crate::guests::GuestFeed;
 use crate::guests::relay::tests::hanging;
 use crate::guests::relay::{Bell, Relay};
 use crate::limits::RELAY_END_TIME_MAX;
 use crate::reader::Opening;
+use crate::resolved::Resolved;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
