@@ -8,7 +8,7 @@ use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use super::Working;
-use crate::error_words::error_text;
+use crate::error_words::{error_text, without_number};
 use crate::journal::Notice;
 use crate::out;
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
@@ -127,7 +127,7 @@ pub fn text(name: &str, notice: &Notice) -> String {
         Notice::Missing(CaptureError::NoDaemon { path, cause }) => format!(
             "no daemon answers at {} yet ({}); waiting for one",
             path.display(),
-            weir_client::reason_text(cause)
+            without_number(&weir_client::reason_text(cause))
         ),
         Notice::Missing(why) => {
             format!(
