@@ -481,7 +481,7 @@ fn root_outputs_that_cannot_be_written_say_why() {
     capture(&bed, "wrx0 --write /nowhere/at/all.pcapng").refused(&[
         "/nowhere/at/all.pcapng",
         "No such file",
-        "--write",
+        "mkdir -p /nowhere/at",
     ]);
     capture(&bed, "wrx0 --write /proc/weir.pcapng").refused(&["/proc/weir.pcapng"]);
     if Path::new("/dev/full").exists() {
