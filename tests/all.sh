@@ -48,9 +48,9 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 export WEIR_SKIP_LOG=$scratch/skips
 : >"$WEIR_SKIP_LOG"
 
-# Builds what the stages `dist` and `image` need, while those before them wait for timers and guests. Tests do not
-# notice: a process of this policy gets only what all others leave of the CPUs. Whatever fails here fails again in its
-# stage, which reports it.
+# Builds what the stages `dist` and `image` need, while those before them wait for timers and guests. A process of this
+# policy gets only what all others leave of the CPUs, so tests run little slower (two CPUs of one core share its units).
+# Whatever fails here fails again in its stage, which reports it.
 build_ahead() {
     timeout --kill-after=10 "$total_limit_s" chrt --idle 0 bash -c '
         cargo build --locked --release -p weir --bin weir
