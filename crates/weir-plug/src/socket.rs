@@ -96,7 +96,9 @@ impl Alone {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// Returns the folder that a socket at this path is in: the current one for a name alone.
+#[must_use]
+pub fn folder_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
 }

@@ -42,8 +42,7 @@ const READERS_LOOK_EVERY: Duration = Duration::from_millis(20);
 pub fn run(args: &GuestArgs) -> Result<u8> {
     let (stop, _reload) = signals::daemon_flags()?;
     capture::raise_descriptor_limit();
-    let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = socket::folder_of(&args.socket);
     make_folder(folder).map_err(denied)?;
     private::check(folder)?;
     let link = Arc::new(match args.vsock {

@@ -50,8 +50,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     let manager = Manager::new();
     private::check(&args.config)?;
     // Everybody may use the socket, but no other user may be able to replace the socket.
-    let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = socket::folder_of(&args.socket);
     make_folder(folder).map_err(denied)?;
     private::check(folder)?;
     let config = Config::read(&args.config).map_err(|error| denied(error.into()))?;
