@@ -56,8 +56,8 @@ pub const END_STALL_MAX: Duration = Duration::from_secs(30);
 /// Most pieces of a ring that are read but not settled. The pieces after an unanswered write are kept in memory; each
 /// takes some hundred bytes and a set of fields.
 pub(crate) const UNSETTLED_MAX: usize = 1024;
-/// The largest set of fields in an index entry, in bytes. It is half of the smallest L1 cache of a server's CPU, so
-/// that the flow cache (4 KiB) and the frames also fit, and 1.6 % of a piece of 1 MiB.
+/// The largest set of fields in an index entry, in bytes: 1.6 % of a piece of 1 MiB. While a set is built, it takes half
+/// of the smallest L1 cache of a server's CPU, and recent keys and ports take 8 KiB each.
 pub const SET_BYTES_MAX: usize = 16 << 10;
 
 /// The longest piece of a compressed file, before compression. A recorder's pieces have a few MiB.
@@ -66,8 +66,8 @@ pub(crate) const PLAIN_PIECE_BYTES_MAX: u32 = 64 << 20;
 /// Most zstd frames that are read from a compressed file. A file of 1 GiB has some thousand.
 pub const PACKED_PIECES_MAX: usize = 1 << 20;
 
-/// Flows that a scan caches, so that each further frame of them costs one comparison.
-pub(crate) const SCAN_FLOWS: usize = 256;
+/// Keys that a set remembers while it is built, so that one which comes again costs one comparison: 8 KiB.
+pub(crate) const SET_RECENT: usize = 1024;
 
 /// Most interfaces of a recorded file. A ring describes fewer, so a file with more was not written by a recorder.
 pub const FILE_INTERFACES_MAX: usize = 16_384;

@@ -9,7 +9,6 @@ use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 use super::set::{SetBuilder, UNSEEN};
 use super::{Piece, Set};
-use crate::limits::SCAN_FLOWS;
 
 /// Bytes of a frame that [`Scan::add`] reads. Four tags, the longest IPv4 header and the ports need 94.
 pub const HEAD_BYTES: usize = 128;
@@ -24,26 +23,9 @@ pub struct Scan {
     first_ns: u64,
     last_ns: u64,
     set: SetBuilder,
-    /// The EtherType that was inserted last.
-    last_type: Option<u16>,
-    flows: Box<[Flow; SCAN_FLOWS]>,
-    last_v6: Option<[u8; V6_BYTES]>,
-    /// Distinguishes flows of this piece from those of earlier pieces: 1 to 2^24 - 1.
-    epoch: u32,
     /// Whether the fields of a frame are not known, so that the set must contain everything.
     is_everything: bool,
 }
-
-/// An IPv4 flow whose fields were inserted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Flow {
-    hosts: [u8; 8],
-    ports: [u8; 4],
-    epoch_protocol: u32,
-}
-
-/// Bytes from the next header field of an IPv6 header to the end of the ports.
-const V6_BYTES: usize = 44 - 6;
 
 impl Default for Scan {
     fn default() -> Scan {
@@ -55,17 +37,7 @@ impl Scan {
     /// Creates a scan at the beginning of a piece.
     #[must_use]
     pub fn new() -> Scan {
-        Scan {
-            frames: 0,
-            first_ns: 0,
-            last_ns: 0,
-            set: SetBuilder::new(),
-            last_type: None,
-            flows: Box::new([Flow::default(); SCAN_FLOWS]),
-            last_v6: None,
-            epoch: 1,
-            is_everything: false,
-        }
+        Scan { frames: 0, first_ns: 0, last_ns: 0, set: SetBuilder::new(), is_everything: false }
     }
 
     /// Adds a frame: `head` is its first [`HEAD_BYTES`] or more, or all of its `caplen` bytes if they are fewer.
@@ -111,12 +83,7 @@ impl Scan {
             set,
         };
         (self.frames, self.first_ns, self.last_ns) = (0, 0, 0);
-        (self.last_type, self.last_v6, self.is_everything) = (None, None, false);
-        self.epoch += 1;
-        if self.epoch == 1 << 24 {
-            self.flows.fill(Flow::default());
-            self.epoch = 1;
-        }
+        self.is_everything = false;
         piece
     }
 
@@ -130,7 +97,7 @@ impl Scan {
     #[inline]
     fn ethernet(&mut self, head: &[u8]) {
         let Some(ether_type) = be16(head, TYPE_AT) else { return };
-        self.ether_type(ether_type);
+        self.set.insert(Kind::EtherType, ether_type.into());
         match ether_type {
             ether_type::IPV4 => self.v4(head, TYPE_AT + 2),
             ether_type::IPV6 => self.v6(head, TYPE_AT + 2),
@@ -149,7 +116,7 @@ impl Scan {
             let Some(tci) = be16(head, at) else { return };
             self.set.insert(Kind::Vlan, u32::from(tci & 0x0fff));
             let Some(next) = be16(head, at + 2) else { return };
-            self.ether_type(next);
+            self.set.insert(Kind::EtherType, next.into());
             (ether_type, at) = (next, at + 4);
         }
         match ether_type {
@@ -166,28 +133,26 @@ impl Scan {
     fn raw(&mut self, head: &[u8]) {
         match head.first().map(|first| first >> 4) {
             Some(4) => {
-                self.ether_type(ether_type::IPV4);
+                self.set.insert(Kind::EtherType, ether_type::IPV4.into());
                 self.v4(head, 0);
             }
             Some(6) => {
-                self.ether_type(ether_type::IPV6);
+                self.set.insert(Kind::EtherType, ether_type::IPV6.into());
                 self.v6(head, 0);
             }
             _ => {}
         }
     }
 
-    #[inline]
-    fn ether_type(&mut self, ether_type: u16) {
-        if self.last_type != Some(ether_type) {
-            self.last_type = Some(ether_type);
-            self.set.insert(Kind::EtherType, ether_type.into());
-        }
-    }
-
     fn put(&mut self, kind: Kind, value: Option<u32>) {
         if let Some(value) = value {
             self.set.insert(kind, value);
+        }
+    }
+
+    fn ports(&mut self, head: &[u8], at: usize) {
+        for port in [be16(head, at), be16(head, at + 2)].into_iter().flatten() {
+            self.set.insert_port(port);
         }
     }
 
@@ -198,23 +163,11 @@ impl Scan {
             .filter(|ip| ip[0] & 0x0f == 5 && has_ports(ip[9]) && ip[6] & 0x1f == 0 && ip[7] == 0);
         let Some(ip) = plain else { return self.v4_other(head, at) };
         let [.., s0, s1, s2, s3, d0, d1, d2, d3, p0, p1, q0, q1] = *ip;
-        let flow = Flow {
-            hosts: [s0, s1, s2, s3, d0, d1, d2, d3],
-            ports: [p0, p1, q0, q1],
-            epoch_protocol: self.epoch << 8 | u32::from(ip[9]),
-        };
-        let hash = u64::from_ne_bytes(flow.hosts) ^ u64::from(u32::from_ne_bytes(flow.ports)) << 16;
-        let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let known = &mut self.flows[hash as usize % SCAN_FLOWS];
-        if *known == flow {
-            return;
-        }
-        *known = flow;
         self.set.insert(Kind::Protocol, ip[9].into());
         self.set.insert(Kind::V4Address, u32::from_be_bytes([s0, s1, s2, s3]));
         self.set.insert(Kind::V4Address, u32::from_be_bytes([d0, d1, d2, d3]));
-        self.set.insert(Kind::Port, u16::from_be_bytes([p0, p1]).into());
-        self.set.insert(Kind::Port, u16::from_be_bytes([q0, q1]).into());
+        self.set.insert_port(u16::from_be_bytes([p0, p1]));
+        self.set.insert_port(u16::from_be_bytes([q0, q1]));
     }
 
     /// Adds the fields of IPv4 headers that have options, are truncated, belong to fragments, or are followed by a
@@ -230,32 +183,18 @@ impl Scan {
         if is_later || protocol == protocol::AH {
             self.unseen();
         } else if has_ports(protocol) {
-            self.put(Kind::Port, be16(head, upper_at).map(u32::from));
-            self.put(Kind::Port, be16(head, upper_at + 2).map(u32::from));
+            self.ports(head, upper_at);
         }
     }
 
-    #[inline]
     fn v6(&mut self, head: &[u8], at: usize) {
-        let Some(ip) = head.get(at + 6..).and_then(<[u8]>::first_chunk::<V6_BYTES>) else {
-            return self.v6_other(head, at);
-        };
-        if self.last_v6.as_ref() != Some(ip) {
-            self.last_v6 = Some(*ip);
-            self.v6_other(head, at);
-        }
-    }
-
-    #[inline(never)]
-    fn v6_other(&mut self, head: &[u8], at: usize) {
         for word in 0..8 {
             self.put(Kind::V6Word(word as u8 % 4), be32(head, at + 8 + 4 * word));
         }
         let Some(&next) = head.get(at + 6) else { return };
         self.set.insert(Kind::Protocol, next.into());
         if has_ports(next) {
-            self.put(Kind::Port, be16(head, at + 40).map(u32::from));
-            self.put(Kind::Port, be16(head, at + 42).map(u32::from));
+            self.ports(head, at + 40);
         } else if is_extension(next) {
             self.unseen();
         }

@@ -114,7 +114,7 @@ fn a_piece_tells_of_its_own_frames_only() {
     assert!(set.may_have(Port, 80));
     let empty = scan.finish(0, 4096);
     assert_eq!((empty.frames, empty.first_ns, &empty.set), (0, 0, &Set::default()));
-    // The cache of flows is cleared, too.
+    // Recent keys and ports are forgotten, too.
     scan.add(1, 1, &frame, frame.len() as u32);
     assert_eq!(scan.finish(0, 4096).set, *set);
 }

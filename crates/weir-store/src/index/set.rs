@@ -10,11 +10,13 @@ use std::net::IpAddr;
 
 use weir_filter::possible::{Facts, Kind};
 
-use crate::limits::SET_BYTES_MAX;
+use crate::limits::{SET_BYTES_MAX, SET_RECENT};
 
 /// Words of a line. A set has 0, 1, 2, 4.. lines.
 const LINE_WORDS: usize = 8;
 const LINES_MAX: usize = SET_BYTES_MAX / 8 / LINE_WORDS;
+/// Words of a bitmap of all ports.
+const PORT_WORDS: usize = (1 << 16) / 64;
 /// A set is folded as long as at most one in this many absent keys is a false positive.
 const KEYS_FOR_ONE_FOUND: u64 = 64;
 /// A key that represents values which the scan could not read (see [`Set::may_have_flow`]).
@@ -85,17 +87,17 @@ impl Facts for Set {
         if lines == 0 {
             return false;
         }
-        let (line, bits) = place(kind, value);
+        let (line, bits) = place(key(kind, value));
         let line = &self.words[LINE_WORDS * (line & (lines - 1))..][..LINE_WORDS];
         bits.iter().all(|&(word, bit)| line[word] & bit != 0)
     }
 }
 
-/// Returns the line of a key in a set of the largest size, and the key's four bits as pairs of word and mask.
+/// Returns the key of a field: its kind and its value. No key is 0.
 ///
-/// This function is part of the file format: a change needs a new version in the header of an index.
+/// This function and [`place`] are part of the file format: a change needs a new version in the header of an index.
 #[inline]
-fn place(kind: Kind, value: u32) -> (usize, [(usize, u64); 4]) {
+fn key(kind: Kind, value: u32) -> u64 {
     let kind: u64 = match kind {
         Kind::EtherType => 1,
         Kind::Vlan => 2,
@@ -104,8 +106,14 @@ fn place(kind: Kind, value: u32) -> (usize, [(usize, u64); 4]) {
         Kind::Protocol => 5,
         Kind::V6Word(position) => 8 + u64::from(position),
     };
+    kind << 32 | u64::from(value)
+}
+
+/// Returns the line of a key in a set of the largest size, and the key's four bits as pairs of word and mask.
+#[inline]
+fn place(key: u64) -> (usize, [(usize, u64); 4]) {
     // The finalizer of MurmurHash3.
-    let mut hash = kind << 32 | u64::from(value);
+    let mut hash = key;
     hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^= hash >> 33;
@@ -117,24 +125,53 @@ fn place(kind: Kind, value: u32) -> (usize, [(usize, u64); 4]) {
 }
 
 /// A set at its largest size, into which keys are inserted.
+///
+/// The fields of a frame are mostly those of a recent frame. A key that is among the recent ones is not inserted
+/// again, and ports are first collected in a bitmap, because a key costs several times as much as either.
 pub(super) struct SetBuilder {
     words: Box<[u64; LINES_MAX * LINE_WORDS]>,
+    /// Keys that are in `words`, each at the place that [`recent_at`] gives. 0 is not a key.
+    recent: Box<[u64; SET_RECENT]>,
+    /// One bit for each port that was inserted.
+    ports: Box<[u64; PORT_WORDS]>,
     is_empty: bool,
 }
 
 impl SetBuilder {
     pub(super) fn new() -> SetBuilder {
-        SetBuilder { words: Box::new([0; LINES_MAX * LINE_WORDS]), is_empty: true }
+        SetBuilder {
+            words: Box::new([0; LINES_MAX * LINE_WORDS]),
+            recent: Box::new([0; SET_RECENT]),
+            ports: Box::new([0; PORT_WORDS]),
+            is_empty: true,
+        }
     }
 
     #[inline]
     pub(super) fn insert(&mut self, kind: Kind, value: u32) {
-        let (line, bits) = place(kind, value);
+        self.is_empty = false;
+        let key = key(kind, value);
+        let recent = &mut self.recent[recent_at(key)];
+        if *recent != key {
+            *recent = key;
+            self.insert_new(key);
+        }
+    }
+
+    /// Does the same as [`insert`](Self::insert) with [`Kind::Port`].
+    #[inline]
+    pub(super) fn insert_port(&mut self, port: u16) {
+        self.is_empty = false;
+        self.ports[usize::from(port / 64)] |= 1 << (port % 64);
+    }
+
+    #[inline]
+    fn insert_new(&mut self, key: u64) {
+        let (line, bits) = place(key);
         let at = LINE_WORDS * line;
         if let Some(line) = self.words[at..].first_chunk_mut::<LINE_WORDS>() {
             bits.iter().for_each(|&(word, bit)| line[word] |= bit);
         }
-        self.is_empty = false;
     }
 
     /// Returns the folded set of all keys that were inserted since the last call.
@@ -142,6 +179,7 @@ impl SetBuilder {
         if self.is_empty {
             return Set::default();
         }
+        self.insert_ports();
         let mut words = self.words.len();
         while words > LINE_WORDS && may_fold(&self.words[..words]) {
             words /= 2;
@@ -150,9 +188,28 @@ impl SetBuilder {
         }
         let set = Set { words: self.words[..words].to_vec() };
         self.words.fill(0);
+        self.recent.fill(0);
         self.is_empty = true;
         set
     }
+
+    /// Moves the ports from their bitmap to the set.
+    fn insert_ports(&mut self) {
+        for at in 0..PORT_WORDS {
+            let mut ports = std::mem::take(&mut self.ports[at]);
+            while ports != 0 {
+                let port = 64 * at as u32 + ports.trailing_zeros();
+                self.insert_new(key(Kind::Port, port));
+                ports &= ports - 1;
+            }
+        }
+    }
+}
+
+/// Returns where a key is remembered. Addresses of one network differ in their last bits, which all count here.
+#[inline]
+fn recent_at(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SET_RECENT
 }
 
 /// Returns whether the OR of the two halves is sparse enough.
@@ -203,6 +260,31 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn keys_that_come_again_and_ports_change_nothing(
+            keys in proptest::collection::vec((kind(), 0..3000_u32), 0..5000)
+        ) {
+            let mut builder = SetBuilder::new();
+            for _ in 0..2 {
+                for &(kind, value) in &keys {
+                    match kind {
+                        Kind::Port => builder.insert_port(value as u16),
+                        _ => builder.insert(kind, value),
+                    }
+                }
+            }
+            let mut plain = SetBuilder::new();
+            plain.is_empty = keys.is_empty();
+            keys.iter().for_each(|&(kind, value)| plain.insert_new(key(kind, value)));
+            let first = builder.finish();
+            prop_assert_eq!(&first, &plain.finish());
+            // Nothing is remembered in the next set.
+            for &(kind, value) in &keys {
+                builder.insert(kind, value);
+            }
+            prop_assert_eq!(builder.finish(), first);
+        }
+
         #[test]
         fn what_was_put_in_is_found(keys in proptest::collection::vec((kind(), any::<u32>()), 0..5000)) {
             let set = set(&keys);
