@@ -1,7 +1,7 @@
 //! The view as JSON, for the page and for programs.
 //!
-//! The fields of flows have the names of docs/flows.md. Times are in milliseconds since the Unix epoch, rates in
-//! packets and bits per second.
+//! Fields of flows have the names of docs/flows.md, "What a flow has", but the times are `start_ms` and `end_ms`, in
+//! milliseconds since the Unix epoch, and `owner` is only a name. Rates are packets and bits per second.
 
 use std::collections::BTreeMap;
 
