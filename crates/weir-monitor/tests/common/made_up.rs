@@ -1,11 +1,11 @@
-//! Views of a network that does not exist: two sources, some tens of flows whose rates rise and fall.
+//! Views of a network that does not exist: two sources, and 66 flows whose rates rise and fall.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_export::{Counts, Origin, Owner};
+use weir_export::{Origin, Owner};
 use weir_flow::{Counters, EndReason, FlowRecord, NotFlows, Totals};
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::Addresses;
@@ -138,20 +138,20 @@ impl Network {
             shown.push(FlowView { record: made.record, rates });
         }
         shown.sort_by(|a, b| b.rates.bits.total_cmp(&a.rates.bits));
-        let sum = shown.iter().fold(Rates::default(), |sum, flow| plus(sum, flow.rates));
+        let sum = shown.iter().fold(Rates::default(), |sum, flow| sum + flow.rates);
         view.rates = sum;
-        view.delivered = plus_counts(view.delivered, sum);
+        view.delivered = plus_a_second(view.delivered, sum);
         view.talkers = talkers(&shown);
         view.protocols = protocols(&view.protocols, &shown);
         view.began_per_second = 212.0 + 40.0 * (second / 9.0).sin();
         view.records += 205;
-        let waiting = 4_300.0 + 600.0 * (second / 31.0).sin();
-        view.flows_left_out = waiting as u64 - shown.len() as u64;
+        let in_table = (4_300.0 + 600.0 * (second / 31.0).sin()) as u64;
+        view.flows_left_out = in_table - shown.len() as u64;
         let not_flows = NotFlows { arp: view.number * 3, malformed: 2, ..NotFlows::default() };
         view.counters = Counters {
             frames: view.delivered.packets,
             not_flows,
-            flows: waiting as u64,
+            flows: in_table,
             began: view.counters.began + view.began_per_second as u64,
             evicted: if self.is_lossy { view.number * 2 } else { 0 },
             fragments_attributed: view.number,
@@ -173,8 +173,7 @@ impl Network {
             export.counts.sent += 205;
         }
         if self.is_lossy {
-            let counts = &mut view.exports[0].counts;
-            *counts = Counts { unsent: counts.unsent + 1, ..*counts };
+            view.exports[0].counts.unsent += 1;
         }
         view.flows = Arc::new(shown);
         view.clone()
@@ -185,15 +184,12 @@ fn addresses(src: &str, dst: &str) -> Addresses {
     match (src.parse().expect("an address"), dst.parse().expect("an address")) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => Addresses::V4 { src, dst },
         (IpAddr::V6(src), IpAddr::V6(dst)) => Addresses::V6 { src, dst },
-        _ => Addresses::V4 { src: Ipv4Addr::LOCALHOST, dst: Ipv4Addr::LOCALHOST },
+        _ => panic!("{src} and {dst} are of different IP versions"),
     }
 }
 
-fn plus(a: Rates, b: Rates) -> Rates {
-    Rates { packets: a.packets + b.packets, bits: a.bits + b.bits }
-}
-
-fn plus_counts(counts: TrafficCounts, rates: Rates) -> TrafficCounts {
+/// Adds what comes in a second at these rates.
+fn plus_a_second(counts: TrafficCounts, rates: Rates) -> TrafficCounts {
     TrafficCounts {
         packets: counts.packets + rates.packets as u64,
         bytes: counts.bytes + (rates.bits / 8.0) as u64,
@@ -201,9 +197,7 @@ fn plus_counts(counts: TrafficCounts, rates: Rates) -> TrafficCounts {
 }
 
 fn talkers(flows: &[FlowView]) -> Vec<Talker> {
-    let nobody = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-    let empty =
-        Talker { address: nobody, flows: 0, sent: Rates::default(), received: Rates::default() };
+    let none = Rates::default();
     let mut all: BTreeMap<IpAddr, Talker> = BTreeMap::new();
     for flow in flows {
         let [src, dst] = match flow.record.key.addresses {
@@ -217,10 +211,11 @@ fn talkers(flows: &[FlowView]) -> Vec<Talker> {
             bits: flow.rates.bits * share,
         };
         for (address, sent, received) in [(src, share, 1.0 - share), (dst, 1.0 - share, share)] {
-            let talker = all.entry(address).or_insert(Talker { address, ..empty });
+            let new = Talker { address, flows: 0, sent: none, received: none };
+            let talker = all.entry(address).or_insert(new);
             talker.flows += 1;
-            talker.sent = plus(talker.sent, part(sent));
-            talker.received = plus(talker.received, part(received));
+            talker.sent = talker.sent + part(sent);
+            talker.received = talker.received + part(received);
         }
     }
     let mut all: Vec<_> = all.into_values().collect();
@@ -236,8 +231,8 @@ fn protocols(before: &[Protocol], flows: &[FlowView]) -> Vec<Protocol> {
     for flow in flows {
         let number = flow.record.key.protocol;
         let protocol = all.entry(number).or_insert(Protocol { number, ..Protocol::default() });
-        protocol.rates = plus(protocol.rates, flow.rates);
-        protocol.total = plus_counts(protocol.total, flow.rates);
+        protocol.rates = protocol.rates + flow.rates;
+        protocol.total = plus_a_second(protocol.total, flow.rates);
     }
     let mut all: Vec<_> = all.into_values().collect();
     all.sort_by_key(|protocol| std::cmp::Reverse(protocol.total.bytes));
