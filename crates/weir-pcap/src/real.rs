@@ -27,9 +27,9 @@ fn find(name: &CStr) -> *mut c_void {
     }
 }
 
-/// Defines a function for each function of libpcap. It looks up the real function once, and returns `$missing` if this
-/// libpcap does not have it. In each of them a thread may be cancelled, and a callback may throw: both unwind stack
-/// frames of this library.
+/// Defines a function for each of these functions of libpcap. It looks up the real function when it is first called,
+/// and returns `$missing` if this libpcap does not have it. The real function has the ABI `C-unwind`, because a thread
+/// may be cancelled in it, and a callback may throw: both unwind stack frames of this library.
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty = $missing:expr)?;)*) => {$(
         /// Calls libpcap's function of this name.
@@ -41,7 +41,7 @@ macro_rules! real {
             let mut found = FOUND.load(Ordering::Acquire);
             if found.is_null() {
                 let name = concat!(stringify!($name), "\0");
-                found = find(CStr::from_bytes_with_nul(name.as_bytes()).expect("it ends so"));
+                found = find(CStr::from_bytes_with_nul(name.as_bytes()).expect("it ends with NUL"));
                 if found.is_null() {
                     return $($missing)?;
                 }

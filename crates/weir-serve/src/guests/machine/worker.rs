@@ -177,8 +177,8 @@ impl Worker {
         }
     }
 
-    /// Makes the next turn ask the guest to release devices that an earlier daemon has left. They would stay for some
-    /// time, but now a caller waits until they are gone.
+    /// Makes this turn ask the guest to release devices that an earlier daemon has left. They would stay for some time,
+    /// but now a caller waits until they are gone.
     fn ask_leftovers_now(&mut self, now: Instant) {
         if self.leaving.ask_at > now + UNPLUG_AGAIN_EVERY {
             self.leaving.ask_at = now;
@@ -195,13 +195,14 @@ impl Worker {
         format!("the machine of guest {} cannot be reached: {fault}", self.spec.name)
     }
 
-    /// Returns the time of the next action that is not caused by a request.
+    /// Returns when the next turn is due, even if no request and no event comes before.
     fn due(&self) -> Option<Instant> {
         let connect = self.monitor.is_none().then_some(self.connect_at);
         let events = self.has_more_events.then(Instant::now);
         let active = self.active.as_ref().and_then(Active::due);
         let has_monitor = self.monitor.is_some() && !self.leaving.all.is_empty();
         let leaving = has_monitor.then(|| self.leaving.look_at.unwrap_or(self.leaving.ask_at));
+        // Events of a monitor without a descriptor are asked for.
         let unreadable = self.monitor.as_ref().is_some_and(|monitor| monitor.readable().is_none());
         let poll = unreadable.then(|| Instant::now() + UNPLUG_AGAIN_EVERY);
         let waiting = self.waiting.iter().map(|(until, _)| *until).min();
@@ -270,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Plans the next check of memory that QEMU still holds. The pauses become longer and longer.
+    /// Plans the next check of memory that QEMU still holds. The pauses double, up to [`UNPLUG_AGAIN_EVERY`].
     fn plan_next_look(&mut self) {
         let leaving = &mut self.leaving;
         if !leaving.all.iter().any(|plugged| plugged.devices().next().is_none()) {
@@ -316,7 +317,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.inbox.close();
         if std::thread::panicking() {
-            let reason = "the daemon has failed at it, which is a bug; restart the daemon";
+            let reason = "its thread in the daemon has failed, which is a bug; restart the daemon";
             (self.spec.say)(&format!("guest {}: {reason}", self.spec.name));
             let (state, reason) = (GuestState::Absent, Some(reason.to_owned()));
             self.set_status(MachineStatus { state, reason, qemu: None, used_mib: 0 });
