@@ -75,8 +75,8 @@ fn root_with_cap_net_raw_alone_the_filter_is_in_the_kernel() {
 }
 
 #[test]
-fn root_what_nobody_counted_the_report_says() {
-    let test = "root_what_nobody_counted_the_report_says";
+fn root_the_report_says_that_filtered_frames_are_not_counted() {
+    let test = "root_the_report_says_that_filtered_frames_are_not_counted";
     let Some(_alone) = ready(test, &["setpriv"]) else { return };
     let bed = bed();
     let run = capture(&bed, "--engine af_packet", &["--filter", "ip6"]);

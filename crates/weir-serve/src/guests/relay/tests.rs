@@ -206,7 +206,7 @@ pub(crate) fn hanging() -> (Relay, Sender<()>, Arc<GuestMemory>) {
 }
 
 #[test]
-fn a_frame_that_the_host_has_had_and_the_relay_does_not_know_of_is_found() {
+fn a_frame_that_only_the_host_has_counted_is_a_drop() {
     let guest = Guest::new();
     let mut writers = [writer(interface("a"))];
     let (mut feeder, relay) = Feeder::relay(&guest, &writers);
@@ -228,7 +228,7 @@ fn a_frame_that_the_host_has_had_and_the_relay_does_not_know_of_is_found() {
 }
 
 #[test]
-fn a_relay_is_to_copy_what_its_source_says_from_where_a_feed_begins_to_where_it_is_left() {
+fn a_relay_has_to_copy_the_frames_between_the_begin_and_the_end_of_each_feed() {
     let mut writers = [writer(interface("a")), writer(interface("a"))];
     let mut push = |frames: u64| {
         for writer in &mut writers {
@@ -249,7 +249,7 @@ fn a_relay_is_to_copy_what_its_source_says_from_where_a_feed_begins_to_where_it_
     push(10);
     owed.record(&FeedChange::Left { key: 1, until: vec![10, 15] });
     owed.record(&joined(2, Begin::First));
-    assert_eq!(owed.frames(), None, "those of the second feed are");
+    assert_eq!(owed.frames(), None, "the rings of the second feed are open");
     writers.iter_mut().for_each(Writer::close);
     assert_eq!(owed.frames(), Some(6 + 9 + 40));
     let unbounded = Owed::default();
@@ -257,11 +257,11 @@ fn a_relay_is_to_copy_what_its_source_says_from_where_a_feed_begins_to_where_it_
     let rings = open.iter().map(|writer| writer.ring().clone()).collect();
     unbounded.record(&FeedChange::Joined(JoinedFeed::in_order(vec![rings]).remove(0)));
     unbounded.record(&FeedChange::Left { key: 0, until: Vec::new() });
-    assert_eq!(unbounded.frames(), None, "nobody knows what the ring was to bring");
+    assert_eq!(unbounded.frames(), None, "an open ring was left without an end");
 }
 
 #[test]
-fn a_feed_that_is_left_within_a_block_has_no_frame_in_no_count() {
+fn every_frame_of_a_feed_that_is_left_within_a_block_is_counted() {
     for is_told_first in [true, false] {
         let guest = Guest::new();
         let (mut shared, mut own) = ([writer(interface("a"))], [writer(interface("a"))]);
@@ -364,7 +364,7 @@ fn a_relay_whose_thread_panics_has_failed() {
 }
 
 #[test]
-fn a_relay_that_hangs_holds_up_nobody_and_writes_nothing_behind_its_end() {
+fn a_relay_that_hangs_holds_up_nobody_and_writes_nothing_after_its_end() {
     let guest = Guest::new();
     let mut writers = [writer(interface("a"))];
     let (mut feeder, relay) = Feeder::relay(&guest, &writers);
