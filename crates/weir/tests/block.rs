@@ -306,8 +306,8 @@ fn root_alerts_of_a_file_and_of_standard_input_are_blocked_at_once() {
     append(&file, &format!("{}\n{}", hostile.join("\n"), alert("192.0.2.2", "192.0.2.1")));
     append(&file, alert("fd77::2", "fd77::1").trim_end());
     let of = |line: &str| {
-        let mut shell = std::process::Command::new("sh");
-        let line = line.replace("weir", env!("CARGO_BIN_EXE_weir"));
+        let mut shell = Command::new("sh");
+        let line = line.replacen("weir", env!("CARGO_BIN_EXE_weir"), 1);
         shell.args(["-c", &line]);
         Run::start(&bed.rx, shell).end()
     };
