@@ -1,4 +1,4 @@
-//! Any bytes are a request, and get a complete answer. A path is served only if `Host` is an address or localhost,
+//! Any bytes are a request, and get a complete answer. A path is served only if each `Host` is an address or localhost,
 //! and the answer repeats nothing of the request.
 #![no_main]
 
@@ -23,7 +23,7 @@ impl Site for Pages {
     }
 }
 
-/// Whether a value of `Host` is an address or localhost, with anything after a colon.
+/// Whether a value of `Host` is an address or localhost. What follows it, such as a port, is not checked.
 fn is_ours(host: &str) -> bool {
     if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address.parse::<Ipv6Addr>().is_ok();
@@ -41,7 +41,7 @@ fuzz_target!(|request: &[u8]| {
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).expect("a status");
     let header =
         |name: &str| lines.clone().filter_map(|line| line.strip_prefix(name)).collect::<Vec<_>>();
-    // Every header is one that we write, and appears once.
+    // Each of these headers appears once, and the number of all headers is the usual one.
     let own =
         ["Content-Type: ", "Content-Length: ", "Cache-Control: no-store", "Connection: close"];
     assert!(own.iter().all(|name| header(name).len() == 1), "{head:?}");
@@ -49,6 +49,19 @@ fuzz_target!(|request: &[u8]| {
     let is_head = request.starts_with(b"HEAD ");
     let length = if is_head { 0 } else { header("Content-Length: ")[0].parse().expect("a number") };
     assert_eq!(body.len(), length, "{answer:?}");
+    // Another request with the same status has the same answer, so nothing of the request is repeated.
+    let other: &[u8] = match status {
+        "200 OK" => b"GET / HTTP/1.0\r\n\r\n",
+        "404 Not Found" => b"GET /b HTTP/1.0\r\n\r\n",
+        "400 Bad Request" => b"\r\n\r\n",
+        "403 Forbidden" => b"GET / HTTP/1.0\r\nHost: a\r\n\r\n",
+        "405 Method Not Allowed" => b"POST / HTTP/1.0\r\n\r\n",
+        _ => panic!("{status}"),
+    };
+    let expected = String::from_utf8(respond(other, &mut Pages::default())).expect("text");
+    // The answer to HEAD ends after the head.
+    let is_same = if is_head { expected.starts_with(&answer) } else { expected == answer };
+    assert!(is_same, "{answer:?}");
     let is_served = matches!(status, "200 OK" | "404 Not Found");
     assert_eq!(site.0, usize::from(is_served), "{status}");
     if is_served {
