@@ -122,12 +122,16 @@ hmp() { # NAME LINE: the output of QEMU's human monitor
 qemu_objects() { # NAME
     local path
     for path in /objects /machine/peripheral; do
-        qmp "$1" qom-list "{\"path\": \"$path\"}" | jq -r '.return[].name | select(startswith("weir-"))'
+        qmp "$1" qom-list "{\"path\": \"$path\"}" | jq -r '.return[].name | select(startswith("weir-"))' || return 1
     done
 }
-has_no_objects() { [[ -z $(qemu_objects "$1") ]]; }
+# Fails, too, if QEMU does not answer.
+has_no_objects() {
+    local objects
+    objects=$(qemu_objects "$1") && [[ -z $objects ]]
+}
 
-# Prints two words: what mappings of the guest's devices read once the devices are unplugged. A broker would ask the host to
+# Prints what mappings of the guest's two devices read once the devices are unplugged. A broker would ask the host to
 # keep devices that a process has mapped, so it is killed first; the host then waits 5 s.
 read_after_unplug() { # NAME
     guest "$1" 'reads mapped host:lan; start bar hold_bar; within 10 grep -qx "mapped 2" /tmp/bar.err'
