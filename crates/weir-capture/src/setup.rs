@@ -279,7 +279,8 @@ pub(crate) fn refuse_queue(feed: &Feed, engine: &str) -> Result<(), CaptureError
         return Ok(());
     }
     Err(CaptureError::Options(format!(
-        "@q: {engine} does not know which queue a frame came from; take --engine bpf, or af_xdp with --queues"
+        "@q: {engine} does not know which queue a frame came from; the engine bpf knows it with some drivers, and \
+         af_xdp captures from the queues that it is given (--queues)"
     )))
 }
 

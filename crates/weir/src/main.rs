@@ -34,6 +34,7 @@ mod pipes;
 mod plan;
 mod privileges;
 mod readiness;
+mod refusals;
 mod report;
 mod run;
 mod run_result;

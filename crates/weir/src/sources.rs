@@ -3,7 +3,6 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use weir_capture::engines::declaration::Target;
@@ -18,11 +17,8 @@ use crate::error_words::error_text;
 use crate::feeds::{self, Asked, FeedCompiler};
 use crate::plan::own_traffic::{self, Found};
 use crate::plan::{CapturePlan, PlannedSource};
+use crate::refusals::Refusals;
 use crate::source_name::{Part, SourceName};
-
-/// Pause before a feed that a daemon refused is asked for again: each request costs the daemon work, and somebody has
-/// to change something there first.
-const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// The sources of a run, and the feeds that were requested from them.
 #[derive(Default)]
@@ -46,11 +42,8 @@ pub struct OpenSource {
     pub link_type: u16,
     /// Whether a daemon captures the source.
     pub is_of_daemon: bool,
-    pub refused: LastRefusal,
+    pub refusals: Arc<Refusals>,
 }
-
-/// The time of the last attempt to open a source of a daemon, if the daemon refused it.
-pub type LastRefusal = Arc<Mutex<Option<Instant>>>;
 
 /// A feed of one source.
 #[derive(Clone, Debug)]
@@ -102,10 +95,10 @@ impl Subscriptions {
             }
             feeds::share(&mut asked);
             describe(&mut asked, &source.name);
-            let refused = LastRefusal::default();
-            let spec = spec(source, plan, &opened.names, Arc::clone(&refused));
+            let refusals = Arc::new(Refusals::default());
+            let spec = spec(source, plan, &opened.names, Arc::clone(&refusals));
             let (id, own) = probe.open(spec, wants(&asked))?;
-            opened.add(id, source, asked, own, refused);
+            opened.add(id, source, asked, own, refusals);
             let rings = probe.rings_of(opened.feeds[opened.feeds.len() - 1].subscription);
             if let Some(ring) = rings.first() {
                 // The engine determines the link type, and writes it into its rings.
@@ -123,12 +116,12 @@ impl Subscriptions {
         source: &PlannedSource,
         asked: Vec<Asked>,
         own: Vec<SubscriptionId>,
-        refused: LastRefusal,
+        refusals: Arc<Refusals>,
     ) {
         let (number, first) = (self.sources.len(), self.feeds.len());
         let (name, is_of_daemon) = (source.name.to_string(), source.name.is_of_daemon());
         let link_type = LINKTYPE_ETHERNET;
-        self.sources.push(OpenSource { id, name, link_type, is_of_daemon, refused });
+        self.sources.push(OpenSource { id, name, link_type, is_of_daemon, refusals });
         let names: Vec<String> = asked.iter().map(|asked| asked.name.clone()).collect();
         for (at, (asked, subscription)) in asked.into_iter().zip(own).enumerate() {
             self.feeds.push(Subscribed {
@@ -151,8 +144,8 @@ impl Subscriptions {
         let (source, output, changes, shares) = (0, 0, 0, None);
         let feed = Subscribed { source, subscription, output, name, part, takes, changes, shares };
         let (name, link_type) = ("gen:".to_owned(), LINKTYPE_ETHERNET);
-        let (is_of_daemon, refused) = (false, LastRefusal::default());
-        let source = OpenSource { id, name, link_type, is_of_daemon, refused };
+        let (is_of_daemon, refusals) = (false, Arc::default());
+        let source = OpenSource { id, name, link_type, is_of_daemon, refusals };
         Subscriptions { sources: vec![source], feeds: vec![feed], ..Subscriptions::default() }
     }
 
@@ -166,7 +159,7 @@ impl Subscriptions {
         let mut found = false;
         for (at, source) in self.sources.iter().enumerate() {
             if source.is_of_daemon && is_waited_for(at) {
-                if lock(&source.refused).is_none_or(|at| at.elapsed() >= REFUSED_PAUSE) {
+                if !source.refusals.is_recent() {
                     probe.look_again(source.id);
                 }
                 found = true;
@@ -241,10 +234,6 @@ fn wants(asked: &[Asked]) -> Vec<Wants> {
         .collect()
 }
 
-fn lock(refused: &LastRefusal) -> MutexGuard<'_, Option<Instant>> {
-    refused.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(CaptureError::NoInterface { .. }))
 }
@@ -278,7 +267,7 @@ fn spec(
     source: &PlannedSource,
     plan: &CapturePlan,
     names: &Names,
-    refused: LastRefusal,
+    refusals: Arc<Refusals>,
 ) -> SourceSpec {
     let PlannedSource { target, request, .. } = source.clone();
     let (planned, asks_before) = (source.clone(), plan.asks_before_consuming);
@@ -326,8 +315,7 @@ fn spec(
             // address.
             names.learn(source.info().owner.iter().flat_map(address_names));
         }
-        let is_refused = matches!(&opened, Err(CaptureError::DaemonRefuses { .. }));
-        *lock(&refused) = is_refused.then(Instant::now);
+        refusals.note(opened.as_ref().err());
         match opened {
             // At the first opening, a missing daemon is an error that ends the run.
             Err(missing @ (CaptureError::NoDaemon { .. } | CaptureError::DaemonBusy { .. }))

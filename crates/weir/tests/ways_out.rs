@@ -89,6 +89,25 @@ fn a_refused_feed_is_told_with_the_reason_once_and_asked_for_each_second() {
 }
 
 #[test]
+fn a_refusal_after_a_wait_for_the_daemon_is_told_with_the_reason() {
+    let folder = folder();
+    let socket = folder.path().join("s");
+    let path = socket.display().to_string();
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        refusing_daemon(&socket);
+    });
+    let line = ["capture", "host:nix", "--follow", "--duration", "2500ms", "--socket", &path];
+    let (code, says) = weir(&line);
+    later.join().expect("a daemon");
+    assert_eq!(code, Some(0), "{says}");
+    let waited = says.find("no daemon answers");
+    let refused = says.find("host:nix: refused: there is no source nix; trying again");
+    assert!(waited.is_some() && waited < refused, "{says}");
+    assert_eq!(says.matches("refused").count(), 1, "{says}");
+}
+
+#[test]
 fn a_daemon_that_is_waited_for_is_named_once() {
     let folder = folder();
     let path = folder.path().join("s").display().to_string();

@@ -6,6 +6,7 @@
 //!
 //! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007.
 
+use std::array::from_fn;
 use std::net::IpAddr;
 
 use weir_filter::possible::{Facts, Kind};
@@ -217,15 +218,16 @@ fn may_fold(words: &[u64]) -> bool {
     let (lower, upper) = words.split_at(words.len() / 2);
     // A line has 128^4 possible keys. The number of keys that would be found is the product of the numbers of set
     // bits in its quarters.
-    let found: u64 = lower
-        .chunks_exact(LINE_WORDS)
-        .zip(upper.chunks_exact(LINE_WORDS))
+    let (lower, upper) = (lower.as_chunks::<LINE_WORDS>().0, upper.as_chunks::<LINE_WORDS>().0);
+    let lines = lower.iter().zip(upper);
+    let found: u64 = lines
         .map(|(lower, upper)| {
-            let ones = |word: usize| u64::from((lower[word] | upper[word]).count_ones());
-            (0..4).map(|quarter| ones(2 * quarter) + ones(2 * quarter + 1)).product::<u64>()
+            let ones: [u32; LINE_WORDS] = from_fn(|word| (lower[word] | upper[word]).count_ones());
+            let quarters: [u32; 4] = from_fn(|quarter| ones[2 * quarter] + ones[2 * quarter + 1]);
+            u64::from(quarters.iter().product::<u32>())
         })
         .sum();
-    let keys = (lower.len() / LINE_WORDS) as u64 * 128u64.pow(4);
+    let keys = lower.len() as u64 * 128u64.pow(4);
     found * KEYS_FOR_ONE_FOUND <= keys
 }
 

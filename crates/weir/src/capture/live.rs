@@ -73,7 +73,7 @@ impl Live {
         let frames = delivered.frames.saturating_sub(before.frames) as f64;
         let bits = delivered.wire_bytes.saturating_sub(before.wire_bytes) as f64 * 8.0;
         Some(format!(
-            "weir: {} {} | captured {} dropped {} lapped {}",
+            "weir: {} {} | in all: captured {} dropped {} lapped {}",
             self.packets.show(frames / seconds),
             self.bits.show(bits / seconds),
             grouped(total.captured),
@@ -118,9 +118,7 @@ pub fn text(name: &str, notice: &Notice) -> String {
         Notice::Missing(CaptureError::NoInterface { .. }) => {
             "not there; waiting for it to appear".to_owned()
         }
-        Notice::Missing(CaptureError::DaemonRefuses { reason, .. }) => {
-            format!("refused: {reason}; trying again")
-        }
+        Notice::Missing(CaptureError::DaemonRefuses { reason, .. }) => refused(reason),
         Notice::Missing(CaptureError::DaemonBusy { reason, .. }) => {
             format!("not opened yet: {reason}; trying again")
         }
@@ -156,6 +154,11 @@ pub fn text(name: &str, notice: &Notice) -> String {
         ),
         Notice::Failed(why) => format!("this source has ended, the others go on: {why}"),
     }
+}
+
+/// Returns the message about a refusal by a daemon.
+pub fn refused(reason: &str) -> String {
+    format!("refused: {reason}; trying again")
 }
 
 #[cfg(test)]

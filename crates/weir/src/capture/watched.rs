@@ -65,7 +65,7 @@ pub fn print_so_far(run: &Run<'_>) {
     }
 }
 
-/// Prints the events of sources since the last call.
+/// Prints the events of sources since the last call, and new refusals by daemons.
 pub fn print_notices(run: &Run<'_>) {
     let watch = run.plan.watch.as_ref();
     for (id, notice) in run.journal.take_notices() {
@@ -76,6 +76,11 @@ pub fn print_notices(run: &Run<'_>) {
             && !watch.is_some_and(Watch::has_screen)
         {
             run.probe.info_of(source.id).iter().for_each(introduce);
+        }
+    }
+    for source in &run.subscriptions.sources {
+        if let Some(reason) = source.refusals.take_news() {
+            say(watch, &format!("{}: {}", source.name, live::refused(&reason)));
         }
     }
 }

@@ -17,7 +17,7 @@ use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind, memory};
 use super::*;
 use crate::control::rpc::Ledgers;
 use crate::source_name::Part;
-use crate::sources::{LastRefusal, OpenSource};
+use crate::sources::OpenSource;
 
 /// The answers of a source to the changes that are requested, in order. It accepts all later changes.
 type Answers = &'static [Answer];
@@ -160,7 +160,7 @@ fn capture(sources: &[(&'static str, Answers)]) -> Capture {
             name: name.into(),
             link_type: 1,
             is_of_daemon: false,
-            refused: LastRefusal::default(),
+            refusals: Arc::default(),
         });
         subscriptions.feeds.push(Subscribed {
             source: number,
