@@ -73,7 +73,7 @@ for ((first = 0; first < ${#targets[@]}; first += at_once)); do
             say "fuzz $target: no finding in $seconds s, $(sed -n 's/^stat::number_of_executed_units: *//p' "$logs/$target") runs"
         else
             tail -n 40 "$logs/$target" >&2
-            say "fuzz $target: FAILED; the input is in fuzz/artifacts/$target; again with: cargo +$nightly fuzz run $target FILE"
+            say "fuzz $target: FAILED; the input is in fuzz/artifacts/$target; again with: PATH=\$PATH:$tools/bin cargo +$nightly fuzz run $target FILE"
             failed+=("$target")
         fi
     done

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// The program in `tests` is part of no binary: only the benchmark loads it.
+/// The BPF programs. The one in `tests` is not part of the product: only `examples/flow_rates.rs` loads it.
 const PROGRAMS: [&str; 2] = ["flow_table", "tests/flow_rates"];
 
 fn main() {
@@ -22,6 +22,7 @@ fn main() {
         let name = program.rsplit('/').next().expect("a name");
         let args = [
             define,
+            // On arm64, the exchange in `weir_store_ordered` needs it.
             "-mcpu=v3",
             "-I",
             include,

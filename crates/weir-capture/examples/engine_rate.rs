@@ -1,8 +1,8 @@
-//! Measures the rate of engines on this machine: `cargo run --release --example engine_rate -- gen|wire`.
+//! Measures the rate of engines: `cargo run --release -p weir-capture --example engine_rate -- gen|wire`.
 //!
-//! `gen [SPEC]`: frames made in memory, without a reader and with a reader on the other core. `wire [SIZE] [RUNS]`:
-//! the wire generator sends on a veth from core 0; on core 1 the engine af_packet and tcpdump take turns (needs
-//! root). Every line has the losses, because a rate without its loss is not a result.
+//! `gen [SPEC]`: frames made in memory on core 0: without a reader, with one on core 1, and with one there for which the
+//! writer waits. `wire [SIZE] [RUNS]`: the wire generator sends on a veth from core 0; on core 1 the engine af_packet
+//! and tcpdump take turns (needs root). Every line has the losses, because a rate without its loss is not a result.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +82,8 @@ fn memory(spec: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A null monitor that waits between two reads, so that the writer gets ahead. Returns the number of missed frames.
+/// A null monitor that sleeps whenever it has found fewer than 64 frames, so that it does not read each frame singly.
+/// Returns the number of missed frames.
 fn count_in_place(mut reader: Reader<Mapping>, mut reached: impl FnMut(u64)) -> u64 {
     let mut tally = Tally::default();
     loop {
@@ -108,10 +109,16 @@ fn wire(size: u32, runs: u32) -> Result<(), Failed> {
     for run in 1..=runs {
         let stop = AtomicBool::new(false);
         let (capture, sent) = std::thread::scope(|scope| -> Result<_, Failed> {
-            let capturing = scope.spawn(|| bed.rx.run(|| capture(&bed.rx.iface, &stop)));
+            // Each side stops the other, also after an error.
+            let capturing = scope.spawn(|| {
+                let captured = bed.rx.run(|| capture(&bed.rx.iface, &stop));
+                stop.store(true, Ordering::Relaxed);
+                captured
+            });
             std::thread::sleep(Duration::from_millis(100));
-            let sent = generate(&stop)??;
-            Ok((capturing.join().expect("the engine")??, sent))
+            let sent = generate(&stop);
+            stop.store(true, Ordering::Relaxed);
+            Ok((capturing.join().expect("the engine")??, sent??))
         })?;
         let (text, seconds, captured) = capture;
         let rate = captured as f64 / seconds / 1e6;
@@ -138,7 +145,7 @@ fn wire(size: u32, runs: u32) -> Result<(), Failed> {
             std::io::Read::read_to_string(&mut stderr, &mut text)?;
         }
         let captured = text.lines().find_map(|line| line.strip_suffix(" packets captured"));
-        let captured: f64 = captured.unwrap_or("0").parse()?;
+        let captured: f64 = captured.ok_or_else(|| format!("tcpdump: {text}"))?.parse()?;
         let rate = captured / sent.duration.as_secs_f64() / 1e6;
         let text = text.lines().skip(1).collect::<Vec<_>>().join(", ");
         println!("run {run} tcpdump:   {rate:.2} Mpps of {:.2} sent; {text}", sent.mpps());
@@ -146,12 +153,13 @@ fn wire(size: u32, runs: u32) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Captures for the length of a run, beginning with the first frame; then stops the generator.
+/// Captures for the length of a run, beginning with the first frame; then stops the generator. If `stop` is set before
+/// the first frame, there is none to wait for.
 fn capture(iface: &str, stop: &AtomicBool) -> Result<(String, f64, u64), CaptureError> {
     pin(1);
     let mut source = AfPacket::open(iface, setup())?;
     source.start()?;
-    while source.ledger()?.offered == 0 {
+    while source.ledger()?.offered == 0 && !stop.load(Ordering::Relaxed) {
         source.pump(Duration::from_millis(1))?;
     }
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! The messages of the application `capture`, as specified in `docs/protocol.md`.
+//! The messages of the application `capture`, as specified in `docs/protocol.md`. Those of its status: `status`.
 
 mod guest;
 mod place;
@@ -83,10 +83,10 @@ pub struct Open {
     /// `2/4`: the second of four shards by flow; `q2`: an RX queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Takes one of so many frames.
+    /// Takes one frame in this many; not together with `flows`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<u32>,
-    /// Takes all frames of one of so many flows.
+    /// Takes one flow in this many, with all its frames; not together with `sample`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,
     /// The feed gets rings that no other feed shares, so it can be changed.
@@ -127,13 +127,13 @@ pub struct Opened {
     /// Notes for the user.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Owner of the frames, for a source in another network namespace.
+    /// Owner of the frames, for a source in another network namespace, and for a tap or veth whose user was found.
     #[serde(default)]
     pub owner: Option<Owner>,
-    /// The ring's part of each descriptor's memory, if not all of it: in a guest, all rings are in one device.
+    /// The place of each ring in its descriptor's memory, from a guest's broker, whose rings are all in one device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// The place of the one ring in the region, for a guest, which gets no descriptors.
+    /// For a guest, which gets no descriptors: the place of its only ring in the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<InRegion>,
 }
@@ -141,17 +141,17 @@ pub struct Opened {
 /// The owner of a source's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// `container`, `pod`, `process` or `netns`.
+    /// `container`, `pod`, `vm`, `process` or `netns`.
     pub kind: String,
-    /// The owner's name; of a process, the name of its command.
+    /// The owner's name; of a pod `NAMESPACE/NAME`, of a process the name of its command.
     pub name: String,
     /// The id of a container, or of a pod.
     pub id: Option<String>,
     /// The image of a container.
     pub image: Option<String>,
-    /// A process in the network namespace, by its process ID in the daemon's PID namespace.
+    /// A process in the network namespace, or that of a virtual machine, by its ID in the daemon's PID namespace.
     pub pid: Option<u32>,
-    /// The inode of the network namespace, which `lsns` shows.
+    /// The inode of the network namespace, which `lsns` shows; 0 if it was not determined.
     pub netns: u64,
 }
 
@@ -177,7 +177,7 @@ pub struct Detach {
     pub sleeper: u64,
 }
 
-/// `capture.close`, `capture.let_go`: requests that only name a feed.
+/// `capture.ledger`, `capture.close`, `capture.let_go`: requests that only name a feed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfFeed {
@@ -192,7 +192,7 @@ pub struct Closed {
     pub key: u64,
     /// The rings are closed: the client reads them to their end, and the ledger is final.
     pub ended: bool,
-    /// Others still read the rings: ordinal of the first frame in each ring that does not belong to the feed any more.
+    /// If others still read the rings: for each, the ordinal of the first frame that no longer belongs to the feed.
     #[serde(default)]
     pub until: Vec<u64>,
     /// Counts of the feed's frames since the client opened it; `None` if they could not be read.
@@ -250,10 +250,10 @@ pub struct BlockNamed {
 pub struct BlockChanged {
     /// Number of feeds that were changed.
     pub feeds: usize,
-    /// Number of entries that are new, that expire later than before, or that were removed, in at least one of the
-    /// feeds.
+    /// Number of entries that are new, that expire later than before, or that were removed: that of the feed with the
+    /// most changes.
     pub changed: usize,
-    /// Number of entries that at least one of the feeds blocks now.
+    /// Number of entries that a feed blocks now: that of the feed with the most entries.
     pub entries: usize,
     /// The daemon's numbers of the feeds' rings. A number that was not there before belongs to a new feed, whose list
     /// was empty at first.
@@ -282,7 +282,7 @@ pub struct Blocked {
     /// The remaining time of entries that expire; of several feeds, the longest.
     #[serde(default)]
     pub left_ms: BTreeMap<String, u64>,
-    /// Entries that are not in this answer because there are too many.
+    /// Number of entries that are left out because there are too many; of several feeds, the sum.
     #[serde(default)]
     pub omitted: usize,
 }
@@ -298,15 +298,15 @@ pub struct Source {
     pub link_type: u16,
 }
 
-/// A feed of the client: `capture.statistics` returns a list of them.
+/// A feed of the client: `capture.ledger` returns one of them, `capture.statistics` a list of all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
     /// The client's number for the feed.
     pub feed: u64,
     /// The source of the feed.
     pub source: String,
-    /// Counts of the feed's frames since the client opened it. While frames come, the counts are not of the same
-    /// moment.
+    /// Counts of the feed's frames since the client opened it; `None` if they could not be read. While frames come, the
+    /// counts are not of the same moment.
     pub ledger: Option<Ledger>,
 }
 
@@ -315,7 +315,7 @@ pub struct Statistics {
 pub struct Gone {
     /// The client's number for the feed.
     pub feed: u64,
-    /// The reason; `None` if the source has ended.
+    /// The reason; `None` if the source has ended, or if the feed has `moved`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The feed continues in other rings, with the first frame that is not in the old ones. A process gets these rings
@@ -329,7 +329,7 @@ pub struct Gone {
 pub struct Ledger {
     /// Frames that came to the hook.
     pub offered: u64,
-    /// Frames that the filter or the direction excluded.
+    /// Frames that the filter, the part or the direction excluded.
     pub filtered: u64,
     /// Whether a filter excluded further frames that were not counted.
     pub filtered_uncounted: bool,

@@ -7,8 +7,8 @@
 //! frame late (`lateness`).
 //!
 //! The merge knows how long a frame has been in its ring without reading clocks or timestamps for each frame. Several
-//! times in each slack it records up to which ordinal every ring is written. A record that is as old as the slack
-//! releases the frames before its ordinal.
+//! times in each slack it notes how many frames every ring has. A note that is as old as the slack releases these
+//! frames.
 //!
 //! A small ring can fill up within the slack. So once a ring is half full, frames no longer wait for empty rings, and
 //! frames that an empty ring publishes after that may be late. Frames out of order can be sorted later, but overwritten
@@ -272,7 +272,7 @@ impl<M: Words> Merge<M> {
             self.lanes.iter().filter_map(|lane| lane.work.notes.when_beyond(lane.cursor.ordinal()));
         match notes.min() {
             Some(taken) => self.slack.saturating_sub(taken.elapsed()),
-            // The waiting frames came after the last record of positions. The next record will include them.
+            // The waiting frames came after the last notes. The next notes will include them.
             None => self.slack / NOTES,
         }
     }
@@ -283,7 +283,7 @@ impl<M: Words> Merge<M> {
         if reads_one && self.run_frames_max > 1 { RUN_BYTES } else { 0 }
     }
 
-    /// Records the rings' positions, if it is time, and releases the frames before the positions of old records.
+    /// Notes how many frames each ring has, if it is time, and releases the frames of old notes.
     fn release(&mut self, now: Instant) {
         let is_due = |noted| now.saturating_duration_since(noted) >= self.slack / NOTES;
         let is_due = self.noted.is_none_or(is_due);

@@ -17,7 +17,7 @@ fn skip(name: &str, reason: &str) {
     eprintln!("{line}");
     if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
         let mut log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
-        writeln!(log, "{line}").unwrap();
+        log.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 }
 

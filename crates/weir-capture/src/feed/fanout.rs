@@ -68,7 +68,7 @@ impl Fanout {
     }
 
     /// Offers one frame to every feed: all bytes that were captured, including VLAN tags. If the feeds
-    /// differ in direction, the frame's flags must contain its direction.
+    /// differ in direction, the frame's flags or its Linux cooked header must contain its direction.
     #[inline]
     pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
         self.branches().push(meta, frame);

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use weir_filter::block::{ENTRIES_MAX, Entry};
-use weir_frame::pcapng::Interface;
+use weir_frame::pcapng::{Interface, LINKTYPE_LINUX_SLL};
 use weir_ring::wake::Sleeper;
 use weir_ring::{Batch, Clock, Ledger, Reader, Start};
 
@@ -12,6 +12,7 @@ use super::*;
 use crate::error::CaptureError;
 use crate::feed::change::Change;
 use crate::feed::control::FeedControl;
+use crate::feed::direction::Direction;
 use crate::feed::feeds::Feeds;
 use crate::setup::Setup;
 
@@ -78,6 +79,32 @@ fn no_ring_knows_of_another_feed() {
         }
         assert_eq!(ring.interfaces(), 1);
     }
+}
+
+#[test]
+fn feeds_of_both_directions_share_out_cooked_frames_without_flags() {
+    let feed = |direction| Feed {
+        direction,
+        interface: Interface { link_type: LINKTYPE_LINUX_SLL, ..Interface::default() },
+        ..Feed::default()
+    };
+    let setup = Setup {
+        feeds: vec![feed(Direction::In), feed(Direction::Out)],
+        ring_bytes: 4 << 20,
+        ..Setup::default()
+    };
+    let (feeds, mut fanouts) =
+        Feeds::create(&setup, 1, Clock::Foreign, Box::new(|_| Ok(()))).unwrap();
+    let meta = Meta { ts_ns: 1, wire_len: 60, ..Meta::default() };
+    // To this machine, to all, by this machine.
+    for packet_type in [0, 1, 4] {
+        let mut cooked = frame(1);
+        cooked[..2].copy_from_slice(&[0, packet_type]);
+        fanouts[0].push(&meta, &cooked);
+    }
+    fanouts[0].close();
+    let written: Vec<u64> = rings(&feeds).iter().map(|ring| ring.frames_written()).collect();
+    assert_eq!(written, [2, 1]);
 }
 
 fn rings(feeds: &Feeds) -> Vec<Ring<Mapping>> {

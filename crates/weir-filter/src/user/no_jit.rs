@@ -1,4 +1,4 @@
-//! Replaces the compiler on other processors.
+//! Replaces `jit.rs` on processors other than x86-64, for which there is no compiler.
 
 use std::io;
 

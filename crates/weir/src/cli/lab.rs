@@ -18,7 +18,7 @@ pub struct LabArgs {
 /// The lab's verbs.
 #[derive(Subcommand, Debug)]
 pub enum LabCommand {
-    /// Load every BPF program, to see whether this kernel's verifier accepts it; attach none
+    /// Load the BPF programs of bpf, af_xdp and gen, to see whether this kernel's verifier accepts them; attach none
     LoadBpf,
     /// Measure every live engine beside other tools, TCP under capture, the ring, and idle costs
     Bench(BenchArgs),

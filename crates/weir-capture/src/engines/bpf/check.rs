@@ -27,7 +27,7 @@ pub enum Loaded {
     Skipped(String),
 }
 
-/// Loads every program of this crate, and attaches none. Returns names and results. `device`: an interface in the
+/// Loads every program of the engine `bpf`, and attaches none. Returns names and results. `device`: an interface in the
 /// calling thread's network namespace whose driver supports XDP, or the reason why there is none. The programs that
 /// request VLAN tags from the driver are bound to this interface.
 #[must_use]

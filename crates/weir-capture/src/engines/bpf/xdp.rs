@@ -12,11 +12,12 @@ pub(crate) fn attach_error(interface: &Interface, source: io::Error) -> CaptureE
     let iface = interface.name.clone();
     // EEXIST: another program is attached in the other mode, native or generic.
     if matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
-        && let Some(query) = query(interface.index)
+        && let Some((id, _)) = query(interface.index).and_then(|query| attached_at_xdp(&query))
     {
-        let Some((id, _)) = attached_at_xdp(&query) else { return refused(iface, source) };
-        let name = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
-        let program = name.map_or_else(|| "unnamed".into(), |p| p.name.to_string_lossy().into());
+        let found = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
+        let name = found.map(|program| program.name.to_string_lossy().into_owned());
+        // The program may have no name. Without CAP_SYS_ADMIN, the list of programs appears to be empty.
+        let program = name.filter(|name| !name.is_empty()).unwrap_or_else(|| "name unknown".into());
         return CaptureError::XdpBusy { iface, program, id };
     }
     if matches!(source.raw_os_error(), Some(libc::ENODEV | libc::ENXIO | libc::EPERM)) {
@@ -61,9 +62,10 @@ pub(crate) fn is_generic(ifindex: u32) -> bool {
         .is_some_and(|(_, mode)| mode == XdpMode::Generic)
 }
 
-/// Returns true if it may be possible to bind an XDP program to the device: the driver supports native XDP. Kernels
-/// before 6.3 do not report this feature flag.
+/// Returns true if it may be possible to bind an XDP program to the device: the driver supports native XDP. Returns
+/// false on kernels before 6.3, which report no feature flags.
 pub(crate) fn metadata_possible(interface: &Interface) -> bool {
+    // NETDEV_XDP_ACT_BASIC, linux/netdev.h.
     query(interface.index).is_some_and(|query| query.feature_flags & 1 != 0)
 }
 

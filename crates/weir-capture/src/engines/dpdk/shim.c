@@ -1,6 +1,6 @@
 /*
- * Plain functions by which Rust calls DPDK. weir_burst, weir_gather and weir_free handle frames; the others set ports
- * up.
+ * Plain functions by which Rust calls DPDK. weir_burst, weir_gather and weir_free handle frames; the others start DPDK,
+ * control ports, and register threads.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -50,8 +50,11 @@ size_t weir_said(char *text, size_t room)
 	return bytes;
 }
 
-/* DPDK and its drivers print usage and errors to standard output, to which weir may write frames. So
- * standard output is redirected during set-up, before there are frames. */
+/*
+ * DPDK and its drivers print usage and errors to standard output, to which weir may write frames. So standard output
+ * leads to standard error while DPDK starts and while a device is probed. `weir capture` opens all of its sources
+ * before it starts one, so it writes no frames then.
+ */
 static int stdout_away(void)
 {
 	fflush(stdout);
@@ -76,7 +79,7 @@ int weir_init(int argc, char **argv)
 	FILE *stream = fopencookie(NULL, "w", functions);
 	if (stream == NULL)
 		return -errno;
-	/* Line buffering: DPDK's messages come as whole lines, and none is lost when the process ends. */
+	/* Line buffering: a message is in `said` as soon as its line ends, so weir_said has it. */
 	setvbuf(stream, NULL, _IOLBF, 512);
 	rte_openlog_stream(stream);
 	int kept = stdout_away();
@@ -177,8 +180,8 @@ int weir_start(uint16_t id, struct weir_port *port)
 	memset(port, 0, sizeof(*port));
 	port->id = id;
 	/*
-	 * Drivers have registered these by now: they do so when they first need them, at the latest at the start of the
-	 * port.
+	 * The flag and the field of time stamps: a driver that sets them has registered them by now, at the latest at
+	 * the start of the port.
 	 */
 	int bit = rte_mbuf_dynflag_lookup(RTE_MBUF_DYNFLAG_RX_TIMESTAMP_NAME, NULL);
 	port->stamp_offset = rte_mbuf_dynfield_lookup(RTE_MBUF_DYNFIELD_TIMESTAMP_NAME, NULL);
@@ -255,22 +258,22 @@ uint16_t weir_burst(const struct weir_port *port, uint16_t queue, void **mbufs, 
 	for (uint16_t at = 0; at < count; at++) {
 		struct rte_mbuf *mbuf = mbufs[at];
 		struct weir_frame *frame = &frames[at];
-		uint64_t had = mbuf->ol_flags;
+		uint64_t ol_flags = mbuf->ol_flags;
 		frame->data = rte_pktmbuf_mtod(mbuf, const uint8_t *);
 		frame->caplen = rte_pktmbuf_data_len(mbuf);
 		frame->wire_len = rte_pktmbuf_pkt_len(mbuf);
 		frame->flags = 0;
 		if (mbuf->nb_segs > 1)
 			frame->flags |= WEIR_PARTS;
-		if (had & RTE_MBUF_F_RX_VLAN_STRIPPED) {
+		if (ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) {
 			frame->flags |= WEIR_VLAN;
 			frame->tci = mbuf->vlan_tci;
 		}
-		if (had & RTE_MBUF_F_RX_QINQ_STRIPPED) {
+		if (ol_flags & RTE_MBUF_F_RX_QINQ_STRIPPED) {
 			frame->flags |= WEIR_QINQ;
 			frame->tci_outer = mbuf->vlan_tci_outer;
 		}
-		if (had & port->stamp_flag) {
+		if (ol_flags & port->stamp_flag) {
 			frame->flags |= WEIR_STAMPED;
 			frame->stamp = *RTE_MBUF_DYNFIELD(mbuf, port->stamp_offset, rte_mbuf_timestamp_t *);
 		}

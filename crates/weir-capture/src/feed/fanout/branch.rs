@@ -66,6 +66,7 @@ pub(crate) struct Branch {
     published: u64,
     caplen_max: usize,
     direction: Direction,
+    link_type: u16,
     shard: Shard,
     sampler: Sampler,
     pub(super) goes_by_flow: bool,
@@ -97,6 +98,7 @@ impl Branch {
             published: 0,
             caplen_max: feed.snaplen.min(CAPLEN_MAX) as usize,
             direction: feed.direction,
+            link_type: feed.interface.link_type,
             shard: feed.shard,
             sampler: Sampler::new(feed.sampling),
             goes_by_flow: feed.goes_by_flow(),
@@ -185,7 +187,7 @@ impl Branch {
         key: Option<&FlowKey>,
     ) {
         let is_chosen = passes_filter
-            && self.direction.takes(meta.flags)
+            && self.direction.takes_frame(meta.flags, self.link_type, frame)
             && (self.shard == Shard::WHOLE || self.shard.takes(flow_hash));
         if !is_chosen {
             self.filtered += 1;
