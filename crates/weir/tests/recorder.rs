@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
+use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_frame::read::FrameReader;
@@ -310,8 +310,6 @@ fn readable(files: &[PathBuf], round: u64) -> (usize, Vec<u64>) {
 #[test]
 fn root_kills_leave_files_that_others_read() {
     const MIB: u64 = 1 << 20;
-    // Frames that overwrite the smallest ring (4 MiB) many times.
-    const AROUND: u64 = 100_000;
     let test = "root_kills_leave_files_that_others_read";
     let Some(_alone) = ready(test, &["tshark", "capinfos"]) else { return };
     let rounds = if common::soaks() { 50 } else { 5 };
@@ -319,22 +317,28 @@ fn root_kills_leave_files_that_others_read() {
     let mut random = Random::new();
     for round in 0..rounds {
         let dir = folder();
-        // The smallest rings of this engine, one for each CPU. Its program fills them in the kernel.
-        let line = format!("--engine bpf --consume --write {}/ -B 1", dir.path().display());
+        // One ring for each CPU, which a program fills in the kernel: the smallest, or one of which several blocks are
+        // written at a time. `around` frames overwrite the ring more than once.
+        let (ring, around) = if round % 5 < 3 { (4 * MIB, 100_000) } else { (128 * MIB, 400_000) };
+        let rings = ring * available_parallelism().map_or(1, usize::from) as u64;
+        let to = dir.path().display();
+        let line = format!("--engine bpf --consume --write {to}/ -B {}", rings / 1024);
         let mut run = Run::capture(&bed.rx, &line);
         let line = format!("gen {} --duration 60s --size 700 --cpu 0", bed.tx.iface);
         let sender = Run::start(&bed.tx, weir(&line));
         let written = || files(dir.path()).iter().filter_map(|file| data_bytes(file)).sum::<u64>();
-        wait_until("data on the disk", || written() >= 8 * MIB);
+        // More than was in flight to the disk (16 MiB), if the ring is larger than that.
+        let least = if ring > 16 * MIB { 32 * MIB } else { 8 * MIB };
+        wait_until("data on the disk", || written() >= least);
         sleep(random.time_below(100));
         // Stop the recorder while its writes are in flight, until the ring's writer has overtaken it.
         run.signal(libc::SIGSTOP);
         let before = frames_sent(&bed.tx);
-        wait_until("a lapped ring", || frames_sent(&bed.tx) - before >= AROUND);
+        wait_until("a lapped ring", || frames_sent(&bed.tx) - before >= around);
         let goes_on = round % 2 == 0;
         if goes_on {
-            // More data than was in flight to the disk (16 MiB) and in the ring.
-            let least = written() + 32 * MIB;
+            // More data than was in flight to the disk and in the ring.
+            let least = written() + 28 * MIB + ring;
             run.signal(libc::SIGCONT);
             wait_until("data of after the stop", || written() >= least);
             sleep(random.time_below(50));
@@ -343,13 +347,13 @@ fn root_kills_leave_files_that_others_read() {
         drop(run);
         drop(sender);
         let (all, numbers) = readable(&files(dir.path()), round);
-        // At most a ring (4 MiB) of the 8 MiB may have been overwritten while it was written to the disk.
+        // At most a ring of 4 MiB or what was in flight may have been overwritten while it was written to the disk.
         let bytes = 696 * numbers.len() as u64;
         assert!(bytes >= 2 * MIB, "round {round}: {bytes} bytes");
         if goes_on {
             // Of the frames that came during the stop, at most those in the ring can be recorded.
             let missing = numbers[numbers.len() - 1] - numbers[0] + 1 - numbers.len() as u64;
-            assert!(missing >= AROUND / 2, "round {round}: {missing} frames were lapped");
+            assert!(missing >= around / 2, "round {round}: {missing} frames were lapped");
         }
         named_by_index(dir.path(), all, round);
     }

@@ -94,9 +94,9 @@ const SECTIONS: [(&str, &str); 29] = [
     ),
     (
         "to-disk",
-        "Frames of 1518 B from a link into files on the same disk, by the recorder, tcpdump, dumpcap and netsniff-ng, \
-         a tenth below what fio wrote just before; and the recorder for a minute, below what the disk takes and above, \
-         with a second consumer beside it.",
+        "Frames of 64 and 1518 B from a link into files on the same disk, by the recorder, tcpdump, dumpcap and \
+         netsniff-ng, a tenth below what fio wrote just before; and the recorder for a minute, below what the disk \
+         takes and above, with a second consumer beside it.",
     ),
     (
         "store",

@@ -18,7 +18,10 @@ use crate::testbed::Testbed;
 use crate::{Error, Result};
 
 pub(in super::super) const SECTION: &str = "to-disk";
+/// The frame size of the long runs and of the bars.
 const SIZE: u32 = 1518;
+/// All frame sizes of the tools.
+const SIZES: [u32; 2] = [64, SIZE];
 const WEIR: &str = "weir --consume --write DIR/";
 const TCPDUMP: &str = "tcpdump -w FILE";
 const BELOW: &str = "weir, a minute at 0.9 x fio";
@@ -66,22 +69,24 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
         }
     };
     let bed = Testbed::builder().gro(true).build()?;
-    let mut rows: Vec<Row> =
-        tools(&context.options.weir, place.path()).map(|tool| named(tool.name)).into();
+    let tools = tools(&context.options.weir, place.path());
+    let of_size = |size| tools.each_ref().map(|tool| named(tool.name).sized(size));
+    let mut rows = SIZES.map(of_size).concat();
     // For a short time, a shared disk can be faster than over a minute.
     let mut slowest = f64::INFINITY;
     for round in 0..context.rounds {
-        for (number, row) in rows.iter_mut().enumerate() {
+        for (at, row) in rows.iter_mut().enumerate() {
             if stopped(context.stop) || row.absent.is_some() {
                 continue;
             }
             let neighbours = context.calm();
-            match one(context, &bed, &place, number) {
+            match one(context, &bed, &place, at % tools.len(), SIZES[at / tools.len()]) {
                 Ok((frames, limit)) => {
                     slowest = slowest.min(limit);
                     context.say(&format!(
-                        "{SECTION}, {}: {:.2} Mpps",
+                        "{SECTION}, {}, {} B: {:.2} Mpps",
                         row.what,
+                        SIZES[at / tools.len()],
                         frames.kept_mpps()
                     ));
                     row.add_frames(round, frames, neighbours.done());
@@ -95,18 +100,19 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     conclude(&mut rows, TCPDUMP);
     // The recorder's quota deletes files, which can make a file system slower.
     let seconds = if context.options.quick { SECONDS_QUICK } else { FIO_SECONDS };
-    let with_deletions = fio::write_and_delete(place.path(), seconds).map(frames_of);
+    let with_deletions = fio::write_and_delete(place.path(), seconds);
     place.settle();
-    if let Ok(limit) = with_deletions {
+    if let Ok(written) = with_deletions {
+        let limit = frames_of(written.bytes_per_second, SIZE);
         context.say(&format!("{SECTION}, fio with deletions: {:.2} Mpps", limit / 1e6));
-        slowest = slowest.min(limit);
+        slowest = slowest.min(written.bytes_per_second);
     }
     for (what, share) in [(BELOW, SHARE_BELOW), (ABOVE, SHARE_ABOVE)] {
         if stopped(context.stop) {
             break;
         }
         let mut long = [named(what), named(OTHER)];
-        match minute(context, &bed, &place, slowest * share, &mut long) {
+        match minute(context, &bed, &place, frames_of(slowest * share, SIZE), &mut long) {
             Ok(()) => {}
             Err(Error::Measure { reason, .. }) => long[0].absent = Some(reason),
             Err(error) => return Err(error),
@@ -117,30 +123,30 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures the current rate of `fio`, in frames a second.
-fn limit(context: &Context, place: &Place) -> Result<f64> {
-    let written = fio::write(place.path(), fio::BLOCK_BYTES, context.seconds, BYTES_MAX)?;
-    place.settle();
-    Ok(frames_of(written))
-}
-
-/// Returns the frames a second that give this rate of bytes in a file.
-fn frames_of(written: fio::Written) -> f64 {
-    written.bytes_per_second / f64::from(SIZE - FCS_BYTES + RECORD_BYTES)
+/// Returns the frames of this size a second that give this rate of bytes in a file.
+fn frames_of(bytes_per_second: f64, size: u32) -> f64 {
+    bytes_per_second / f64::from(size - FCS_BYTES + RECORD_BYTES)
 }
 
 /// Bytes of a file in addition to each frame: 16 in pcap, and twice as many in pcapng.
 const RECORD_BYTES: u32 = 32;
 
-/// Runs a tool once, into a new directory. Also returns the rate of `fio` just before, in frames a second.
-fn one(context: &Context, bed: &Testbed, place: &Place, number: usize) -> Result<(Frames, f64)> {
-    let limit = limit(context, place)?;
-    let pps = limit * SHARE_BELOW;
-    place.needs((pps * f64::from(SIZE) * context.seconds) as u64)?;
+/// Runs a tool once, into a new directory. Also returns the rate of `fio` just before, in bytes a second.
+fn one(
+    context: &Context,
+    bed: &Testbed,
+    place: &Place,
+    number: usize,
+    size: u32,
+) -> Result<(Frames, f64)> {
+    let limit = fio::write(place.path(), fio::BLOCK_BYTES, context.seconds, BYTES_MAX)?;
+    let limit = limit.bytes_per_second;
+    place.settle();
+    place.needs((limit * SHARE_BELOW * context.seconds) as u64)?;
     let folder = place.folder()?;
     let tool = &tools(&context.options.weir, folder.path())[number];
-    let traffic =
-        Traffic { size: SIZE, rate: Rate::Pps(pps), seconds: context.seconds, stamp: false };
+    let rate = Rate::Pps(frames_of(limit * SHARE_BELOW, size));
+    let traffic = Traffic { size, rate, seconds: context.seconds, stamp: false };
     let frames = wire::one(context, bed, tool, traffic);
     drop(folder);
     place.settle();
@@ -195,10 +201,10 @@ fn minute(
 pub(in super::super) fn condition(context: &Context) -> String {
     let seconds = if context.options.quick { SECONDS_QUICK } else { SECONDS };
     format!(
-        "to-disk: one veth pair, generator and all softirq work on CPU {}, the tool on CPU {}, frames of {SIZE} B at \
-         {SHARE_BELOW} of what fio wrote just before, 64 MiB of buffer each, new files on the same file system; the \
-         long ones are of the least that fio wrote in these rounds, and with files of 1 GiB that it deletes, last \
-         {seconds} s, with --quota {QUOTA}, rings of 256 MiB and a second consumer on the same CPU",
+        "to-disk: one veth pair, generator and all softirq work on CPU {}, the tool on CPU {}, frames at \
+         {SHARE_BELOW} of what fio wrote just before (of 64 B as many as the generator can send, if that is less), \
+         64 MiB of buffer each, new files on the same file system; the long ones are {SIZE} B and of the least that \
+         fio wrote in these rounds, and with files of 1 GiB that it deletes, last {seconds} s, with --quota {QUOTA}, rings of 256 MiB and a second consumer on the same CPU",
         context.cpus.generator, context.cpus.tool
     )
 }
