@@ -293,7 +293,7 @@ fn readable(files: &[PathBuf], round: u64) -> (usize, Vec<u64>) {
         let (lines, _) = by_tshark(file, &["frame.len", "ip.checksum.status", "_ws.malformed"]);
         assert_eq!(lines.len(), own.len(), "round {round}: {file:?}");
         // Frames of the generator contain a sequence number and then zeros.
-        let numbered = own.iter().filter(|(_, frame)| frame.len() == 696);
+        let numbered = own.iter().filter(|(_, frame)| matches!(frame.len(), 696 | 1496));
         let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("8 bytes"));
         let of_file: Vec<u64> = numbered.clone().map(|(_, frame)| number(&frame[42..50])).collect();
         assert!(of_file.is_sorted_by(|one, next| one < next), "round {round}: {file:?}");
@@ -319,16 +319,18 @@ fn root_kills_leave_files_that_others_read() {
         let dir = folder();
         // One ring for each CPU, which a program fills in the kernel: the smallest, or one of which several blocks are
         // written at a time. `around` frames overwrite the ring more than once.
-        let (ring, around) = if round % 5 < 3 { (4 * MIB, 100_000) } else { (128 * MIB, 400_000) };
+        let is_small = round % 5 < 4;
+        let (ring, size, around) =
+            if is_small { (4 * MIB, 700, 100_000) } else { (128 * MIB, 1500, 200_000) };
         let rings = ring * available_parallelism().map_or(1, usize::from) as u64;
         let to = dir.path().display();
         let line = format!("--engine bpf --consume --write {to}/ -B {}", rings / 1024);
         let mut run = Run::capture(&bed.rx, &line);
-        let line = format!("gen {} --duration 60s --size 700 --cpu 0", bed.tx.iface);
+        let line = format!("gen {} --duration 60s --size {size} --cpu 0", bed.tx.iface);
         let sender = Run::start(&bed.tx, weir(&line));
         let written = || files(dir.path()).iter().filter_map(|file| data_bytes(file)).sum::<u64>();
         // More than was in flight to the disk (16 MiB), if the ring is larger than that.
-        let least = if ring > 16 * MIB { 32 * MIB } else { 8 * MIB };
+        let least = if is_small { 8 * MIB } else { 32 * MIB };
         wait_until("data on the disk", || written() >= least);
         sleep(random.time_below(100));
         // Stop the recorder while its writes are in flight, until the ring's writer has overtaken it.
@@ -348,7 +350,7 @@ fn root_kills_leave_files_that_others_read() {
         drop(sender);
         let (all, numbers) = readable(&files(dir.path()), round);
         // At most a ring of 4 MiB or what was in flight may have been overwritten while it was written to the disk.
-        let bytes = 696 * numbers.len() as u64;
+        let bytes = (size - 4) * numbers.len() as u64;
         assert!(bytes >= 2 * MIB, "round {round}: {bytes} bytes");
         if goes_on {
             // Of the frames that came during the stop, at most those in the ring can be recorded.
