@@ -84,7 +84,13 @@ fn exposed(part: &Path, meta: &Metadata, is_sticky: bool) -> Option<(&'static st
         ));
     }
     if meta.mode() & 0o022 != 0 && !is_sticky {
-        return Some(("others", format!("`chmod go-w {name}`")));
+        // A folder such as /tmp is meant for everybody.
+        let is_for_all = meta.mode() & 0o1000 != 0;
+        let way = match is_for_all {
+            true => "use a folder that only its owner can change (`mkdir -m 755 DIR`)".to_owned(),
+            false => format!("`chmod go-w {name}`"),
+        };
+        return Some(("others", way));
     }
     None
 }
@@ -126,7 +132,9 @@ mod tests {
         // yet.
         mode(&inner, 0o1777);
         assert_eq!(check(&file), Ok(()));
-        assert!(refused(&inner).contains("others could change it"), "{}", refused(&inner));
+        let said = refused(&inner);
+        assert!(said.contains("others could change it"), "{said}");
+        assert!(said.contains("mkdir -m 755") && !said.contains("chmod"), "{said}");
         assert!(refused(&inner.join("not there yet")).contains("inner"));
     }
 

@@ -165,8 +165,9 @@ impl<'a> Run<'a> {
         // Consumers start before frames come, which can fill a ring in milliseconds.
         let mut working: Vec<Working> = Vec::new();
         for (named, reading) in ready {
-            // `--frames` applies to the main consumer.
-            let frames_max = self.plan.frames.filter(|_| working.is_empty());
+            // `--frames` applies to the main consumer, and to printed lines beside a file.
+            let is_limited = working.is_empty() || named.name == "print";
+            let frames_max = self.plan.frames.filter(|_| is_limited);
             working.push(self.start(named, reading, frames_max)?);
         }
         // Network namespaces can only be entered before capabilities are dropped.
@@ -349,7 +350,8 @@ impl<'a> Run<'a> {
             }
             for (consumer, told) in working.iter().zip(&mut told) {
                 if consumer.running.has_ended() && !std::mem::replace(told, true) {
-                    say(self.plan.watch.as_ref(), &live::ended(consumer));
+                    let text = live::ended(consumer);
+                    text.iter().for_each(|text| say(self.plan.watch.as_ref(), text));
                 }
             }
             watched::print_notices(self);

@@ -49,9 +49,11 @@ pub fn rotate_size(text: &str) -> Result<u64, String> {
 
 /// Parses a size like [`rotate_size`], but a number without a unit means millions of bytes, as with tcpdump.
 pub fn rotate_millions(text: &str) -> Result<u64, String> {
+    let bad = || format!("'{text}': write millions of bytes such as 100, or 100MiB");
     match text.parse::<u64>() {
-        Ok(0) => Err("'0': write millions of bytes such as 100, or 100MiB".to_owned()),
+        Ok(0) => Err(bad()),
         Ok(millions) => millions.checked_mul(1_000_000).ok_or(format!("'{text}' is too large")),
+        Err(_) if bytes(text).is_err() => Err(bad()),
         Err(_) => rotate_size(text),
     }
 }

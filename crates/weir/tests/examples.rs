@@ -126,8 +126,8 @@ const ON_A_LINK: &[Scene] = &[
     },
     Scene {
         meanwhile: &[
-            stop("weir serve --config weir.toml --socket /tmp/weir.sock", "weir: serving ")
-                .with(&[("/tmp/weir.sock", "daemon.sock")]),
+            stop("weir serve --config weir.toml --socket ./weir.sock", "weir: serving ")
+                .with(&[("./weir.sock", "daemon.sock")]),
             stop(READER, "listening on"),
         ],
         lines: &[

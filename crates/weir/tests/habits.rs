@@ -60,6 +60,19 @@ fn tcpdumps_line_means_the_same() {
 }
 
 #[test]
+fn as_many_lines_are_printed_as_frames_were_asked_for_beside_a_file_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let file = folder.path().join("two.pcapng").to_string_lossy().into_owned();
+    let output = run(&mut weir(&format!("capture -r {trace} -c 2 --print -w {file}")));
+    let [lines, says] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert_eq!(lines.lines().filter(|line| line.contains(" > ")).count(), 2, "{lines}");
+    assert!(!says.contains("the others go on"), "{says}");
+    let written = run(&mut weir(&format!("capture -r {file} --json")));
+    assert_eq!(number(&json(&written)[0], "captured"), 2);
+}
+
+#[test]
 fn damage_behind_the_frames_that_were_asked_for_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let trace = trace(folder.path());

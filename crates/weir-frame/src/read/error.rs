@@ -36,7 +36,7 @@ pub enum Reason {
     #[error("{0:#010x} begins neither pcap nor pcapng; convert it: editcap -F pcapng IN OUT")]
     UnknownMagic(u32),
     /// A compressed file.
-    #[error("the file is compressed; unpack it on the way in: {0} -dc FILE | weir capture file:-")]
+    #[error("the file is compressed; unpack it first: {0} -dc FILE > trace.pcap")]
     Compressed(&'static str),
     /// pcap with longer record headers, by Kuznetzov or IXIA.
     #[error("modified pcap ({0:#010x}), not read here; convert it: editcap -F pcapng IN OUT")]

@@ -97,12 +97,14 @@ pub fn introduce(info: &Info) {
     }
 }
 
-/// Returns the message about a consumer that has ended before the others.
-pub fn ended(consumer: &Working) -> String {
+/// Returns the message about a consumer that has ended before the others; `None` if it has all requested frames.
+pub fn ended(consumer: &Working) -> Option<String> {
     let observer = consumer.running.observer();
-    let why = observer.end().and_then(|end| end.failure.as_deref());
+    let end = observer.end();
+    let why = end.and_then(|end| end.failure.as_deref());
     let why = why.map_or_else(String::new, |why| format!("{}; ", error_text(why)));
-    format!("{}: {why}this consumer has ended, the others go on", consumer.name)
+    let text = format!("{}: {why}this consumer has ended, the others go on", consumer.name);
+    Some(text).filter(|_| !end.is_some_and(|end| end.limited))
 }
 
 /// Returns the message about an event of the source `name`.

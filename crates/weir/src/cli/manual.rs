@@ -33,7 +33,7 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
         "serve",
         &[
             example("weir serve", "with the sources of /etc/weir/weir.toml"),
-            example("weir serve --config weir.toml --socket /tmp/weir.sock", "to try a file"),
+            example("weir serve --config weir.toml --socket ./weir.sock", "to try a file"),
         ],
     ),
     (

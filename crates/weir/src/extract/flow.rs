@@ -45,9 +45,17 @@ pub fn parse(text: &str) -> Result<(Flow, Option<(u64, u64)>)> {
             }
             _ => anyhow::Error::new(error).context(format!("--flow {text}")),
         })?;
-        return parse(line.lines().next().unwrap_or_default());
+        let mut lines = line.lines().filter(|line| !line.trim().is_empty());
+        let first = lines.next().unwrap_or_default();
+        if lines.next().is_some() {
+            bail!("--flow {text}: the file has several lines; leave the one of the flow");
+        }
+        return parse(first);
     }
-    if text.starts_with("1:") {
+    if let Some(hash) = text.strip_prefix("1:") {
+        if !is_hash(hash) {
+            bail!("--flow {text}: a Community ID has 28 characters after 1:, and the last is =");
+        }
         return Ok((by_community_id(text.to_owned()), None));
     }
     const WANTED: &str = "--flow: neither a line of `weir flows --json` nor a Community ID (1:...)";
@@ -73,6 +81,13 @@ pub fn parse(text: &str) -> Result<(Flow, Option<(u64, u64)>)> {
         _ => None,
     };
     Ok((Flow::Key(key), times))
+}
+
+/// Returns whether this may be a Base64 text of a SHA-1 hash: 27 characters for 20 bytes, and padding.
+fn is_hash(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
+    let digits = text.strip_suffix('=').unwrap_or_default();
+    digits.len() == 27 && digits.bytes().all(is_digit)
 }
 
 fn by_community_id(wanted: String) -> Flow {
@@ -101,6 +116,10 @@ mod tests {
         let start = 1_795_685_239 * second + second / 2;
         assert_eq!(times, Some((start - second, start + second / 2 * 3 + second)));
         let id = community_id(&key, None);
+        for cut in ["1:", "1:abc", &id[..id.len() - 1]] {
+            let error = parse(cut).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("28 characters"), "{cut}: {error}");
+        }
         let Flow::Test(test) = parse(&id).unwrap().0 else { panic!("no test") };
         assert!(test(&key, None) && test(&key.reversed(), None));
         assert!(!test(&FlowKey { src_port: 1001, ..key }, None));
