@@ -56,8 +56,8 @@ pub const END_STALL_MAX: Duration = Duration::from_secs(30);
 /// Most pieces of a ring that are read but not settled. The pieces after an unanswered write are kept in memory; each
 /// takes some hundred bytes and a set of fields.
 pub(crate) const UNSETTLED_MAX: usize = 1024;
-/// The largest set of fields in an index entry, in bytes: 1.6 % of a piece of 1 MiB. While a set is built, it takes half
-/// of the smallest L1 cache of a server's CPU, and recent keys and ports take 8 KiB each.
+/// The largest set of fields in an index entry, in bytes: 1.6 % of a piece of 1 MiB. While a set is built, it takes
+/// half of the smallest L1 cache of a server's CPU, and recent keys and ports take 8 KiB each.
 pub const SET_BYTES_MAX: usize = 16 << 10;
 
 /// The longest piece of a compressed file, before compression. A recorder's pieces have a few MiB.

@@ -204,7 +204,8 @@ pub(in super::super) fn condition(context: &Context) -> String {
         "to-disk: one veth pair, generator and all softirq work on CPU {}, the tool on CPU {}, frames at \
          {SHARE_BELOW} of what fio wrote just before (of 64 B as many as the generator can send, if that is less), \
          64 MiB of buffer each, new files on the same file system; the long ones are {SIZE} B and of the least that \
-         fio wrote in these rounds, and with files of 1 GiB that it deletes, last {seconds} s, with --quota {QUOTA}, rings of 256 MiB and a second consumer on the same CPU",
+         fio wrote in these rounds, and with files of 1 GiB that it deletes, last {seconds} s, with \
+         --quota {QUOTA}, rings of 256 MiB and a second consumer on the same CPU",
         context.cpus.generator, context.cpus.tool
     )
 }
