@@ -560,7 +560,7 @@ fn root_a_queue_is_a_source() {
     let refused = |args: &str, words: &[&str]| {
         Run::start(&bed.rx, weir(&format!("capture {args} --frames 1"))).end().refused(words);
     };
-    refused("wrx0@q0 --engine af_packet", &["which queue", "--engine bpf"]);
+    refused("wrx0@q0 --engine af_packet", &["which queue", "the engine bpf knows it"]);
     refused("wrx0@q0 wrx0@q1 --engine af_xdp --consume", &["--queues"]);
     for hook in ["tc", "xdp"] {
         refused(&format!("wrx0@q0 wrx0@q99 --hook {hook}"), &["wrx0@q99", " RX queue"]);
