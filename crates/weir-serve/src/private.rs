@@ -84,11 +84,11 @@ fn exposed(part: &Path, meta: &Metadata, is_sticky: bool) -> Option<(&'static st
         ));
     }
     if meta.mode() & 0o022 != 0 && !is_sticky {
-        // A folder such as /tmp is meant for everybody.
-        let is_for_all = meta.mode() & 0o1000 != 0;
-        let way = match is_for_all {
-            true => "use a folder that only its owner can change (`mkdir -m 755 DIR`)".to_owned(),
-            false => format!("`chmod go-w {name}`"),
+        // A folder with the sticky bit, such as /tmp, is meant for everybody.
+        let way = if meta.mode() & 0o1000 != 0 {
+            "use a folder that only its owner can change (`mkdir -m 755 DIR`)".to_owned()
+        } else {
+            format!("`chmod go-w {name}`")
         };
         return Some(("others", way));
     }

@@ -207,7 +207,8 @@ impl SetBuilder {
     }
 }
 
-/// Returns where a key is remembered. Addresses of one network differ in their last bits, which all count here.
+/// Returns where a key is remembered. The multiplication spreads keys that differ only in their last bits, such as the
+/// addresses of one network.
 #[inline]
 fn recent_at(key: u64) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SET_RECENT

@@ -80,13 +80,13 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
                 continue;
             }
             let neighbours = context.calm();
-            match one(context, &bed, &place, at % tools.len(), SIZES[at / tools.len()]) {
+            let (number, size) = (at % tools.len(), SIZES[at / tools.len()]);
+            match one(context, &bed, &place, number, size) {
                 Ok((frames, limit)) => {
                     slowest = slowest.min(limit);
                     context.say(&format!(
-                        "{SECTION}, {}, {} B: {:.2} Mpps",
+                        "{SECTION}, {}, {size} B: {:.2} Mpps",
                         row.what,
-                        SIZES[at / tools.len()],
                         frames.kept_mpps()
                     ));
                     row.add_frames(round, frames, neighbours.done());
