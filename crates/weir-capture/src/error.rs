@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use weir_client::EndReason;
 pub use weir_client::error_text;
 use weir_ring::RingError;
 use weir_ring::geometry::DATA_BLOCKS_MAX;
@@ -49,6 +50,14 @@ pub enum CaptureError {
     Vanished {
         /// The interface.
         iface: String,
+    },
+    /// A daemon has ended a feed, and may offer it again.
+    #[error("{feed}: {why}; what came before is kept")]
+    FeedEnded {
+        /// The address of the feed: `host:NAME`.
+        feed: String,
+        /// The reason.
+        why: EndReason,
     },
     /// No daemon answers at this socket.
     #[error(

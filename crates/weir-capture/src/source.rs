@@ -97,8 +97,8 @@ pub trait Source: Send {
     /// Moves frames, wakes readers and does periodic work. Returns after about `limit` at the latest.
     ///
     /// # Errors
-    /// [`CaptureError::Vanished`], or another end of the source that must be reported to the user. The
-    /// source can still be stopped, and its ledger read.
+    /// [`CaptureError::Vanished`], [`CaptureError::FeedEnded`], or another end of the source that must be reported to
+    /// the user. The source can still be stopped, and its ledger read.
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError>;
 
     /// Returns whether [`FeedControl::wake`] ends a [`pump`](Source::pump) that waits, so that `pump` can have a long

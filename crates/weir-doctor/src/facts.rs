@@ -95,11 +95,13 @@ pub struct Nic {
     /// The interface's network namespace, if it is not that of this process: its name in `ip netns`, the path of its
     /// file, or the id of a process in it.
     pub netns: Option<String>,
-    /// The kernel's index; 0 if it cannot be captured at all.
+    /// The kernel's index; 0, and null in JSON, if it cannot be captured at all.
+    #[serde(serialize_with = "as_known")]
     pub index: u32,
     /// The reason why Weir cannot capture the interface: it is missing or down, or its link type is not supported.
     pub refused: Option<String>,
-    /// Largest packet that it carries, in bytes, without the link-layer header.
+    /// Largest packet that it carries, in bytes, without the link-layer header; 0, and null in JSON, if not known.
+    #[serde(serialize_with = "as_known")]
     pub mtu: u32,
     /// Pcap link type.
     pub link_type: u16,
@@ -177,6 +179,11 @@ impl Nic {
             _ => command.to_owned(),
         }
     }
+}
+
+/// Serializes a number that is 0 if it is not known; then as null.
+fn as_known<S: Serializer>(number: &u32, to: S) -> Result<S::Ok, S::Error> {
+    Some(*number).filter(|number| *number > 0).serialize(to)
 }
 
 /// Serializes as `{"loaded": false, "refusal": "..."}`, or as null if the programs were not loaded.

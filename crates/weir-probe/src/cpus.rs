@@ -99,14 +99,21 @@ impl fmt::Display for CpuList {
 }
 
 impl CpuList {
-    /// Returns the CPUs of the list that the thread's affinity lacks: missing, offline, or excluded by taskset or
-    /// cpuset.
+    /// Checks that the calling thread may run on all CPUs of the list.
     ///
     /// # Errors
-    /// If the kernel does not tell the thread's affinity.
-    pub fn not_allowed(&self) -> io::Result<Vec<usize>> {
-        let allowed = sched_getaffinity(None)?;
-        Ok(self.0.iter().copied().filter(|&cpu| !allowed.is_set(cpu)).collect())
+    /// A text that names the first CPU that is missing, offline, or excluded by taskset or cpuset; or the kernel does
+    /// not tell the thread's affinity.
+    pub fn check(&self) -> Result<(), String> {
+        let allowed = sched_getaffinity(None)
+            .map_err(|error| format!("{self}: the CPUs of this process are not known ({error})"))?;
+        match self.0.iter().find(|&&cpu| !allowed.is_set(cpu)) {
+            None => Ok(()),
+            Some(cpu) => Err(format!(
+                "{self}: there is no CPU {cpu} that this process may run on; /proc/self/status lists those that it \
+                 may (Cpus_allowed_list)"
+            )),
+        }
     }
 
     /// Runs `work` on a thread bound to these CPUs, so that memory it touches first is on their NUMA nodes.
@@ -178,7 +185,8 @@ mod tests {
         let (own, child) = there.join().unwrap();
         assert_eq!((own.count(), child.count()), (1, 1));
         assert_eq!(cpus.run(|| sched_getaffinity(None).unwrap().count()).unwrap(), 1);
-        assert!(cpus.not_allowed().unwrap().is_empty());
-        assert_eq!(CpuList(vec![1000]).not_allowed().unwrap(), [1000]);
+        assert_eq!(cpus.check(), Ok(()));
+        let missing = CpuList(vec![1000]).check().unwrap_err();
+        assert!(missing.starts_with("1000: there is no CPU 1000 that"), "{missing}");
     }
 }

@@ -37,7 +37,9 @@ pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, 
             }
         }
         if let Some(cpus) = &source.cpus {
-            cpus.parse::<weir_probe::CpuList>().map_err(wrong)?;
+            let parsed = cpus.parse::<weir_probe::CpuList>();
+            let checked = parsed.and_then(|cpus| cpus.check());
+            checked.map_err(|what| wrong(format!("cpus = {what}")))?;
         }
         let missing = missing(&resolved.target);
         warnings

@@ -42,6 +42,10 @@ pub enum Event {
         path: PathBuf,
         /// The fault of the old index.
         fault: Fault,
+        /// Number of frames in the file; 0 with `check`, which does not count them.
+        frames: u64,
+        /// Offset of the first damage in the file. Not known with `check`.
+        damaged_at: Option<u64>,
     },
     /// The file was given its final name, and cut off after its last whole block.
     Completed {
@@ -89,7 +93,7 @@ impl Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Indexed { path, fault } => write!(f, "{}: index: {fault}", path.display()),
+            Event::Indexed { path, fault, .. } => write!(f, "{}: index: {fault}", path.display()),
             Event::Completed { path, cut_bytes } => {
                 write!(
                     f,

@@ -13,6 +13,7 @@ mod filter_file;
 mod flows;
 mod generate;
 mod guest;
+mod hints;
 mod index;
 mod input;
 mod lab;
@@ -34,12 +35,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use weir_capture::CaptureError;
 use weir_capture::engines::ENGINES;
 use weir_capture::engines::declaration::{Declaration, Takes};
-use weir_capture::interface::InterfaceQuery;
-
-use crate::source_name::SourceName;
 
 pub use attach::{AttachArgs, NetdevArgs, SuperFramesName};
 pub use block::{BlockArgs, WhatName};
@@ -53,6 +50,7 @@ pub use extract::{ExtractArgs, FormatName};
 pub use flows::{FlowMonitorArgs, FlowsArgs, ShowArgs};
 pub use generate::{AddressArgs, GenArgs};
 pub use guest::GuestArgs;
+pub use hints::hint;
 pub use index::IndexArgs;
 pub use input::InputArgs;
 pub use lab::{
@@ -158,7 +156,7 @@ pub fn parse() -> Result<Cli, clap::Error> {
 /// Removes tips of clap that lead astray: to pass an unknown flag as a value, which would be taken for an interface of
 /// that name, and another engine in place of xdp, for which [`hint`] has a better one.
 fn without_wrong_tips(mut error: clap::Error) -> clap::Error {
-    if is_engine_xdp(&error) {
+    if hints::is_engine_xdp(&error) {
         error.remove(ContextKind::SuggestedValue);
     }
     if error.kind() == ErrorKind::UnknownArgument
@@ -198,79 +196,6 @@ impl Cli {
         }
         Ok(self)
     }
-}
-
-/// Returns the hint for a source in place of a verb, as in `weir eth0`.
-fn capture_hint(error: &clap::Error) -> Option<String> {
-    if error.kind() != ErrorKind::InvalidSubcommand {
-        return None;
-    }
-    let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
-        return None;
-    };
-    let is_there = match word.parse().ok()? {
-        // A mistyped verb also looks like an interface name, so the interface must exist.
-        SourceName::Interface { netns: None, iface, .. } => {
-            let found = InterfaceQuery::new().ok()?.find(&iface);
-            !matches!(found, Err(CaptureError::NoInterface { .. }))
-        }
-        _ => true,
-    };
-    is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
-}
-
-/// Returns a hint for common usage errors.
-pub fn hint(error: &clap::Error) -> Option<String> {
-    let socket = || socket_hint(error).map(str::to_owned);
-    let flags = || flag_hint(error).map(str::to_owned);
-    capture_hint(error).or_else(socket).or_else(flags)
-}
-
-fn is_engine_xdp(error: &clap::Error) -> bool {
-    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    error.kind() == ErrorKind::InvalidValue
-        && text(ContextKind::InvalidArg).contains("--engine")
-        && text(ContextKind::InvalidValue) == "xdp"
-}
-
-/// Returns the hint for users of tcpdump, which prints by default and has other letters for flags.
-fn flag_hint(error: &clap::Error) -> Option<&'static str> {
-    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    let flag = text(ContextKind::InvalidArg);
-    match error.kind() {
-        ErrorKind::UnknownArgument if text(ContextKind::Usage).contains("weir <COMMAND>") => {
-            Some("a command comes first; to capture as tcpdump does: weir capture -i eth0")
-        }
-        ErrorKind::MissingRequiredArgument if flag.contains("--print") => Some(
-            "flags such as -v, -e and -X say how lines are printed: add --print; without it frames are counted only",
-        ),
-        ErrorKind::UnknownArgument
-            if flag == "--print" && text(ContextKind::Usage).contains("weir extract") =>
-        {
-            Some("to see frames as lines of text: weir extract DIR | weir capture file:- --print")
-        }
-        ErrorKind::UnknownArgument
-            if (flag.len() == 2 || tcpdump_flags::LONG.contains(&flag.as_str()))
-                && text(ContextKind::Usage).contains("weir capture") =>
-        {
-            Some("docs/from-tcpdump.md has the flags of tcpdump beside those of weir capture")
-        }
-        _ if is_engine_xdp(error) => Some(
-            "AF_XDP sockets are --engine af_xdp, and an XDP program is --engine bpf --hook xdp",
-        ),
-        _ => None,
-    }
-}
-
-/// Returns the hint for `--socket` with `weir filter`, which does not have that flag.
-fn socket_hint(error: &clap::Error) -> Option<&'static str> {
-    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    let is_so = error.kind() == ErrorKind::UnknownArgument
-        && text(ContextKind::InvalidArg) == "--socket"
-        && text(ContextKind::Usage).contains("weir filter");
-    is_so.then_some(
-        "weir filter asks a capture, not the daemon: give the path that the capture was given as --control",
-    )
 }
 
 /// The verbs.
@@ -313,8 +238,7 @@ pub enum Command {
     /// Answer Wireshark, which runs this to list and capture the daemon's sources (docs/wireshark.md)
     #[command(hide = true)]
     Extcap(ExtcapArgs),
-    /// Write man pages and shell completions, for whoever installs or packages Weir
-    #[command(hide = true)]
+    /// Write man pages and shell completions
     Pages(PagesArgs),
 }
 
@@ -354,50 +278,5 @@ mod tests {
         let listed = listed.replace(" or ", ", ");
         let listed: Vec<&str> = listed.split(", ").map(str::trim).collect();
         assert_eq!(listed, names.split(", ").collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn the_socket_of_the_daemon_is_none_of_a_capture() {
-        let hint =
-            |line: &str| socket_hint(&command().try_get_matches_from(line.split(' ')).unwrap_err());
-        assert!(hint("weir filter udp --socket /s").is_some_and(|hint| hint.contains("--control")));
-        assert!(hint("weir filter --socket /s udp").is_some());
-        for other in ["weir filter udp", "weir filter udp --sockets /s", "weir gen lo --socket /s"]
-        {
-            assert_eq!(hint(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn a_source_in_the_place_of_a_verb_says_the_way_out() {
-        let hint =
-            |word| capture_hint(&command().try_get_matches_from(["weir", word]).unwrap_err());
-        for source in ["lo", "any", "file:a.pcap"] {
-            let hint = hint(source).expect(source);
-            assert!(hint.contains(&format!("weir capture {source}")), "{hint}");
-        }
-        assert_eq!((hint("captur"), hint("--no-such-flag")), (None, None));
-    }
-
-    #[test]
-    fn flags_as_in_tcpdump_say_the_way_out() {
-        let hint = |line: &str| {
-            hint(&command().try_get_matches_from(line.split(' ')).unwrap_err()).unwrap_or_default()
-        };
-        assert!(hint("weir capture lo -nnvv").contains("add --print"));
-        assert!(hint("weir capture lo -Z root").contains("docs/from-tcpdump.md"));
-        for flag in ["--number", "--micro", "--snapshot-length=96", "--time-stamp-type"] {
-            assert!(
-                hint(&format!("weir capture lo {flag}")).contains("docs/from-tcpdump.md"),
-                "{flag}"
-            );
-        }
-        assert_eq!(hint("weir capture lo --no-such-flag"), "");
-        assert!(hint("weir extract dumps --print").contains("| weir capture file:- --print"));
-        assert!(hint("weir -i eth0").contains("weir capture -i eth0"));
-        assert!(hint("weir -D").contains("a command comes first"));
-        assert!(hint("weir capture lo --engine xdp").contains("--engine af_xdp"));
-        assert_eq!(hint("weir capture lo --frames"), "");
-        assert_eq!(hint("weir gen lo -Z"), "");
     }
 }

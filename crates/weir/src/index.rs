@@ -121,6 +121,12 @@ fn text(event: &Event, check: bool) -> String {
                 counted(*cut_bytes, "byte")
             )
         }
+        Event::Indexed { frames, damaged_at, .. } if !check => {
+            let damage = damaged_at.map_or_else(String::new, |at| {
+                format!("; the file is damaged at byte {}", grouped(at))
+            });
+            format!("{event}; made anew, of {}{damage}", counted(*frames, "frame"))
+        }
         Event::Deleted { path } if check => {
             format!("{}: to be deleted: it has no frame", path.display())
         }
@@ -151,6 +157,8 @@ fn summary(counts: &Json) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_store::reindex::Fault;
+
     use super::*;
 
     #[test]
@@ -168,5 +176,15 @@ mod tests {
         assert_eq!(text(&whole, true), "a.pcapng: to be completed");
         let deleted = Event::Deleted { path: "b.pcapng".into() };
         assert_eq!(text(&deleted, true), "b.pcapng: to be deleted: it has no frame");
+        let (path, fault) = ("c.pcapng".into(), Fault::Missing);
+        let indexed = Event::Indexed { path, fault, frames: 7, damaged_at: Some(6000) };
+        assert_eq!(text(&indexed, true), "c.pcapng: index: missing");
+        let at = grouped(6000);
+        assert_eq!(
+            text(&indexed, false),
+            format!(
+                "c.pcapng: index: missing; made anew, of 7 frames; the file is damaged at byte {at}"
+            )
+        );
     }
 }

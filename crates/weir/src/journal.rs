@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_capture::error::error_text;
 use weir_capture::{CaptureError, InterfaceLedger, SourceEvent};
+use weir_client::EndReason;
 use weir_probe::core::Event;
 use weir_probe::{ConsumerId, FeedId, ProbeEvent, SourceId, SubscriptionId};
 use weir_ring::Ledger;
@@ -41,6 +42,8 @@ pub struct Fate {
     is_over: bool,
     /// The probe has closed the source, and its ledgers are recorded.
     is_closed: bool,
+    /// The daemon has moved the feed to other rings, which are not open yet.
+    is_moving: bool,
 }
 
 /// An event to be reported to the user.
@@ -51,7 +54,7 @@ pub enum Notice {
     /// The source is captured again after a wait.
     CameBack,
     /// The source vanished, and the run waits for it.
-    Vanished,
+    Vanished(CaptureError),
     /// The interface of the source went down.
     Down,
     /// The interface of the source is up again.
@@ -76,14 +79,18 @@ impl Journal {
         match event {
             Event::Opened(source) => state.fate(source).lives += 1,
             Event::CameBack(source) => {
-                state.fate(source).lives += 1;
-                state.notices.push((Some(source), Notice::CameBack));
+                let fate = state.fate(source);
+                fate.lives += 1;
+                // A moved feed has lost nothing, so nothing needs to be reported.
+                if !std::mem::take(&mut fate.is_moving) {
+                    state.notices.push((Some(source), Notice::CameBack));
+                }
             }
             Event::Missing(source, error) => {
-                state.fate(source);
+                state.fate(source).is_moving = false;
                 state.notices.push((Some(source), Notice::Missing(error)));
             }
-            Event::Vanished(source, _) => state.notices.push((Some(source), Notice::Vanished)),
+            Event::Vanished(source, error) => state.vanished(source, error),
             Event::Down(source) => {
                 state.fate(source).downs += 1;
                 state.notices.push((Some(source), Notice::Down));
@@ -198,6 +205,12 @@ impl Journal {
 impl State {
     fn fate(&mut self, source: SourceId) -> &mut Fate {
         self.sources.entry(source).or_default()
+    }
+
+    fn vanished(&mut self, source: SourceId, error: CaptureError) {
+        let is_moved = matches!(error, CaptureError::FeedEnded { why: EndReason::Moved, .. });
+        self.fate(source).is_moving = is_moved;
+        self.notices.push((Some(source), Notice::Vanished(error)));
     }
 
     fn not_attached(&mut self, source: SourceId, error: CaptureError) {
@@ -320,7 +333,7 @@ mod tests {
         while vanished < LIVES {
             assert!(begin.elapsed() < Duration::from_secs(60), "{vanished} lives");
             let is_vanished =
-                |(_, notice): &(Option<SourceId>, Notice)| matches!(notice, Notice::Vanished);
+                |(_, notice): &(Option<SourceId>, Notice)| matches!(notice, Notice::Vanished(_));
             vanished +=
                 journal.take_notices().iter().filter(|notice| is_vanished(notice)).count() as u64;
             for update in reads.take_updates() {

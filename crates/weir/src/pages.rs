@@ -18,9 +18,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs the command.
 pub fn run(args: &PagesArgs) -> Result<u8> {
-    write_all(&args.dir).with_context(|| {
-        format!("{}: writing man pages and completions; is it a directory?", args.dir.display())
-    })?;
+    let made = fs::create_dir_all(&args.dir).and_then(|()| write_all(&args.dir));
+    made.with_context(|| format!("{}: writing man pages and completions", args.dir.display()))?;
     Ok(EXIT_RAN)
 }
 

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use weir_capture::af_xdp::Mode;
 use weir_capture::bpf::{Hook, TcAttach};
 use weir_capture::engines::auto::EngineRequest;
@@ -171,7 +171,9 @@ impl CapturePlan {
             },
         };
         feeds.check()?;
-        check_cpus(args)?;
+        // Rather refused than captured on fewer CPUs than requested.
+        let cpus = args.input.cpus.as_ref().map_or(Ok(()), CpuList::check);
+        cpus.map_err(|what| anyhow!("--cpus {what}"))?;
         let flags = flag_rules::check(args)?;
         let sources = sources::of(args, &flags)?;
         own_traffic::check(args, &sources)?;
@@ -183,6 +185,9 @@ impl CapturePlan {
             &feeds,
             args.input.control.is_some(),
         );
+        if let Some(look_back) = &look_back {
+            look_back::check_room(look_back, ring_bytes.saturating_mul(sources.len() as u64))?;
+        }
         let plan = CapturePlan {
             sources,
             feeds,
@@ -264,19 +269,6 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
         );
     }
     names::check_output(args)
-}
-
-/// Refuses CPUs that this process may not run on, instead of using fewer CPUs than requested.
-fn check_cpus(args: &CaptureArgs) -> Result<()> {
-    let Some(cpus) = &args.input.cpus else { return Ok(()) };
-    let missing = cpus.not_allowed().context("--cpus: which CPUs there are")?;
-    if let Some(cpu) = missing.first() {
-        bail!(
-            "--cpus {cpus}: there is no CPU {cpu} that this process may run on; /proc/self/status lists those that it \
-             may (Cpus_allowed_list)"
-        );
-    }
-    Ok(())
 }
 
 fn direction(name: DirectionName) -> Direction {

@@ -195,6 +195,11 @@ fn resolve(name: &str, source: &SourceConfig) -> Result<Resolved, String> {
             "'{text}': name the whole of it; clients choose parts: host:{name}{part}"
         ));
     }
+    if whole.is_of_daemon() {
+        return Err(format!(
+            "'{text}' is a feed of a daemon; name what this daemon captures itself"
+        ));
+    }
     let asked = source.engine.as_deref().map(|engine| {
         by_name(engine).filter(|engine| engine.is_live()).ok_or_else(|| {
             format!(
@@ -234,5 +239,12 @@ mod tests {
         assert_eq!(resolved("af_xdp", true), Ok(()));
         assert_eq!(resolved("bpf", false), Ok(()));
         assert_eq!(resolved("bpf", true), Ok(()));
+    }
+
+    #[test]
+    fn a_feed_of_a_daemon_is_no_source_of_one() {
+        let source = SourceConfig { source: Some("host:lan".into()), ..SourceConfig::default() };
+        let refused = resolve("again", &source).unwrap_err();
+        assert!(refused.contains("'host:lan' is a feed of a daemon"), "{refused}");
     }
 }

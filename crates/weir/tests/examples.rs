@@ -83,6 +83,7 @@ const HERE: &[Case] = &[
     run("weir demo --replay"),
     run("weir vm prepare web1"),
     run("weir vm prepare web1 --vsock"),
+    run("weir pages pages/"),
 ];
 
 /// Examples that run while other commands run in the background.

@@ -194,7 +194,9 @@ fn pump(
         match pumped {
             Ok(Pumped::More) => {}
             Ok(Pumped::Ended) => return Some(Note::Ended),
-            Err(error @ CaptureError::Vanished { .. }) => return Some(Note::Vanished(error)),
+            Err(error @ (CaptureError::Vanished { .. } | CaptureError::FeedEnded { .. })) => {
+                return Some(Note::Vanished(error));
+            }
             Err(error) => return Some(Note::Failed(error)),
         }
     }

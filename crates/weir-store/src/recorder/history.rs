@@ -27,6 +27,8 @@ pub struct History {
     saving: Option<Saving>,
     /// Time of a trigger that has just begun a save. Frames that are too old for it have still to be skipped.
     begun_ns: Option<u64>,
+    /// The newest time of a block that was skipped because the ring was full, in nanoseconds since the Unix epoch.
+    full_ns: u64,
     windows: Windows,
     pub report: LookBackReport,
 }
@@ -47,6 +49,7 @@ impl History {
             asks,
             saving: None,
             begun_ns: None,
+            full_ns: 0,
             windows: Windows::default(),
             report: LookBackReport::default(),
         }
@@ -108,14 +111,16 @@ impl History {
         }
         let oldest = lanes.iter().filter_map(|lane| lane.cursor.reader().block_ns()).min();
         let before = Duration::from_nanos(at_ns.saturating_sub(oldest.unwrap_or(at_ns)));
-        let before = match self.asks.before {
-            Span::Time(time) => before.min(time),
-            Span::Bytes(_) => before,
+        let (before, is_short) = match self.asks.before {
+            Span::Time(Duration::MAX) | Span::Bytes(_) => (before, false),
+            Span::Time(time) => {
+                (before.min(time), self.full_ns > at_ns.saturating_sub(nanoseconds(time)))
+            }
         };
         self.begun_ns = Some(at_ns);
         self.saving = Some(Saving { end_ns, bytes_left, had });
         self.report.saves += 1;
-        (self.asks.began)(&Began { cause, at_ns, before });
+        (self.asks.began)(&Began { cause, at_ns, before, is_short });
     }
 
     /// Returns whether the next block of this ring is to be saved.
@@ -178,13 +183,19 @@ impl History {
             Span::Time(time) => self.now_ns(lanes).saturating_sub(nanoseconds(time)),
             Span::Bytes(_) => 0,
         };
+        let full_ns = &mut self.full_ns;
         let mut moved = false;
         for lane in lanes.round() {
             let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { continue };
             let seen = stream.watcher.as_ref().map_or(u64::MAX, Watcher::ordinal);
             while let Some(progress) = pass(&mut lane.cursor, stream, |rest, fill, end| {
                 let is_seen = seen >= end || fill > UNWATCHED_MAX;
-                is_seen && (fill > KEPT_MAX || rest.last_ns < before_ns)
+                let is_old = rest.last_ns < before_ns;
+                let goes = is_seen && (fill > KEPT_MAX || is_old);
+                if goes && !is_old {
+                    *full_ns = rest.last_ns.max(*full_ns);
+                }
+                goes
             })? {
                 moved |= progress;
             }

@@ -130,6 +130,8 @@ pub struct Began {
     pub at_ns: u64,
     /// Time from the oldest saved frame to the trigger.
     pub before: Duration,
+    /// Whether the rings had room for less than the wanted time.
+    pub is_short: bool,
 }
 
 /// Counters of look-back recording.

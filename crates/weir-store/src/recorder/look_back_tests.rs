@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::recorder::look_back::{Asked, Clock, LookBack, LookBackReport, Span, Watch};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use weir_filter::Program;
 
 fn time(ns: u64) -> Span {
@@ -149,6 +149,33 @@ fn half_of_the_ring_is_history_and_a_second_trigger_moves_the_end() {
         "{first} to {last}"
     );
     assert_eq!((rig.look_back().saves, rig.look_back().command), (1, 2));
+}
+
+#[test]
+fn a_trigger_says_that_the_rings_had_room_for_less_than_was_wanted() {
+    static SHORT: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+    let told = |before: Span, blocks: u64| {
+        let asked = Asked::default();
+        let look_back = LookBack {
+            before,
+            after: time(0),
+            asked: asked.clone(),
+            watch: Watch::default(),
+            clock: Clock::Frames,
+            began: |began| SHORT.lock().unwrap().push(began.is_short),
+        };
+        let mut rig = Rig::new(16, |settings| settings.look_back = Some(look_back));
+        rig.push_blocks(blocks);
+        asked.command.store(true, Ordering::Relaxed);
+        rig.run();
+        rig.finish();
+        std::mem::take(&mut *SHORT.lock().unwrap())
+    };
+    assert_eq!(told(time(20_000), 40), [true]);
+    // Half of the ring is enough; or the capture has just begun; or all that the ring has is wanted.
+    assert_eq!(told(time(5000), 40), [false]);
+    assert_eq!(told(time(20_000), 4), [false]);
+    assert_eq!(told(Span::Time(Duration::MAX), 40), [false]);
 }
 
 #[test]

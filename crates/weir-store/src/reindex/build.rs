@@ -31,6 +31,8 @@ pub(super) struct Outcome {
     pub bytes_read: u64,
     pub pieces: u64,
     pub frames: u64,
+    /// Offset of the first damage in the file.
+    pub damaged_at: Option<u64>,
     pub is_stopped: bool,
 }
 
@@ -53,7 +55,12 @@ pub(super) fn file(listed: &Listed, options: &Options, stop: &dyn Fn() -> bool) 
     let mut outcome = Outcome::default();
     let path = listed.path.clone();
     outcome.event = match attend(listed, options, stop, &mut outcome) {
-        Ok(fault) => fault.map(|fault| Event::Indexed { path, fault }),
+        Ok(fault) => fault.map(|fault| Event::Indexed {
+            path,
+            fault,
+            frames: outcome.frames,
+            damaged_at: outcome.damaged_at,
+        }),
         Err(Trouble::Foreign(why)) => Some(Event::Foreign { path, why }),
         Err(Trouble::Io(error)) => Some(Event::Failed { path, why: error.to_string() }),
         Err(Trouble::Stopped) => {
@@ -182,6 +189,7 @@ fn fill(
                 }
                 Walked::Damage { at } => {
                     builder.is_behind_damage = true;
+                    builder.outcome.damaged_at.get_or_insert(at);
                     let next = known.get(known.partition_point(|place| *place <= at)).copied();
                     from = next.into_iter().chain(file.piece_start(at + 1)).min();
                 }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use weir_capture::{CaptureError, Info, SourceEvent};
+use weir_client::EndReason;
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
@@ -107,13 +108,10 @@ pub fn ended(consumer: &Working) -> Option<String> {
     Some(text).filter(|_| !end.is_some_and(|end| end.limited))
 }
 
-/// Returns the message about an event of the source `name`.
-pub fn text(name: &str, notice: &Notice) -> String {
+/// Returns the message about an event of a source.
+pub fn text(notice: &Notice) -> String {
     match notice {
-        // Whether the daemon ended or closed the feed is unknown here.
-        Notice::Vanished if name.starts_with("host:") => {
-            "the daemon has ended, or has closed the feed; waiting for it to come back".to_owned()
-        }
+        Notice::Vanished(CaptureError::FeedEnded { why, .. }) => feed_ended(why),
         Notice::Missing(CaptureError::InterfaceDown { .. }) | Notice::Down => {
             "down; waiting for it to come up".to_owned()
         }
@@ -136,7 +134,7 @@ pub fn text(name: &str, notice: &Notice) -> String {
             )
         }
         Notice::CameBack => "there; captured from here on".to_owned(),
-        Notice::Vanished => "vanished; waiting for it to come back".to_owned(),
+        Notice::Vanished(_) => "vanished; waiting for it to come back".to_owned(),
         Notice::Up => "up again".to_owned(),
         Notice::Interface(SourceEvent::Joined { iface }) => format!("{iface} joined"),
         Notice::Interface(SourceEvent::Left { iface }) => format!("{iface} left"),
@@ -155,6 +153,24 @@ pub fn text(name: &str, notice: &Notice) -> String {
             error_text(why)
         ),
         Notice::Failed(why) => format!("this source has ended, the others go on: {why}"),
+    }
+}
+
+/// Returns the message about a feed of a daemon that has ended, and is waited for.
+fn feed_ended(why: &EndReason) -> String {
+    match why {
+        EndReason::Moved => {
+            "the daemon moves the feed to other rings; it goes on there, and nothing is lost"
+                .to_owned()
+        }
+        EndReason::Failed(reason) => {
+            format!(
+                "the daemon has closed the feed: {reason}; waiting until it can be opened again"
+            )
+        }
+        EndReason::SourceEnded | EndReason::DaemonEnded => {
+            format!("{why}; waiting for it to come back")
+        }
     }
 }
 

@@ -71,7 +71,7 @@ pub fn print_notices(run: &Run<'_>) {
     for (id, notice) in run.journal.take_notices() {
         let source = run.subscriptions.sources.iter().find(|source| Some(source.id) == id);
         let name = source.map_or("a source", |source| &source.name);
-        say(watch, &format!("{name}: {}", live::text(name, &notice)));
+        say(watch, &format!("{name}: {}", live::text(&notice)));
         if let (Some(source), Notice::CameBack) = (source, notice)
             && !watch.is_some_and(Watch::has_screen)
         {

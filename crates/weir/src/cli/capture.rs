@@ -45,7 +45,7 @@ pub struct CaptureArgs {
     /// directories, each with its own --write, are written to at the same time
     #[arg(short, long, value_name = "PATH")]
     pub write: Vec<PathBuf>,
-    /// Permissions of the files that --write creates, in octal, before the umask
+    /// Permissions of new files, in octal, before the umask; a file that is there already keeps its own
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = units::file_mode, requires = "write")]
     pub file_mode: u32,
     #[command(flatten)]

@@ -36,7 +36,7 @@ pub struct ExtractArgs {
     /// Format of the output
     #[arg(long, value_name = "FORMAT", default_value = "pcapng")]
     pub format: FormatName,
-    /// Permissions of the files that --write creates, in octal, before the umask
+    /// Permissions of new files, in octal, before the umask; a file that is there already keeps its own
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = units::file_mode)]
     pub file_mode: u32,
     /// End after this many frames

@@ -14,7 +14,7 @@ const fn example(line: &'static str, does: &'static str) -> Example {
 }
 
 /// Examples by the words after `weir`. A test checks each line against the flags of this build.
-const EXAMPLES: [(&str, &[Example]); 24] = [
+const EXAMPLES: [(&str, &[Example]); 25] = [
     (
         "capture",
         &[
@@ -174,6 +174,7 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
             example("weir lab simulate --seed 17 --shrink", "one of them again, made small"),
         ],
     ),
+    ("pages", &[example("weir pages pages/", "then: man pages/weir-capture.1")]),
 ];
 
 /// Returns the examples of the verb with these words after `weir`; empty if the verb has none.

@@ -53,10 +53,25 @@ pub(super) fn of(
     }))
 }
 
+/// Refuses to save more bytes than the rings keep as history.
+pub(super) fn check_room(look_back: &LookBack, rings_bytes: u64) -> Result<()> {
+    let Span::Bytes(bytes) = look_back.before else { return Ok(()) };
+    if bytes > rings_bytes / 2 {
+        bail!(
+            "--save-before {}MiB: half of the rings is history at most, here {}MiB; give a larger --ring-size, or \
+             leave --save-before out to save all that they have",
+            bytes.div_ceil(1 << 20),
+            rings_bytes >> 21
+        );
+    }
+    Ok(())
+}
+
 fn say(began: &Began) {
-    let Began { cause, before, .. } = began;
+    let Began { cause, before, is_short, .. } = began;
+    let why = if *is_short { "; the rings had room for no more (--ring-size)" } else { "" };
     eprintln!(
-        "weir: trigger ({cause}): recording, from {:.3} s before it on",
+        "weir: trigger ({cause}): recording, from {:.3} s before it on{why}",
         before.as_secs_f64()
     );
 }

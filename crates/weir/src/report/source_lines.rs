@@ -21,7 +21,9 @@ pub fn owner_line(source: &str, owner: &Owner) -> Option<String> {
     match owner.kind {
         "netns" if source.starts_with("netns:") => None,
         // A daemon may have opened the interface in that namespace, or its other end.
-        "netns" if source.starts_with("host:") => Some(format!("  of {owner}")),
+        "netns" if source.starts_with("host:") => {
+            Some(format!("  the interface or its other end is in {owner}"))
+        }
         "netns" => Some(format!("  its other end is in {owner}")),
         _ => Some(format!("  of {owner}")),
     }
@@ -45,7 +47,10 @@ mod tests {
         let blue = Owner { kind: "netns", name: "blue".into(), ..Owner::default() };
         assert_eq!(owner_line("veth0", &blue).unwrap(), "  its other end is in netns blue");
         assert_eq!(owner_line("netns:blue/eth0", &blue), None);
-        assert_eq!(owner_line("host:lan", &blue).unwrap(), "  of netns blue");
+        assert_eq!(
+            owner_line("host:lan", &blue).unwrap(),
+            "  the interface or its other end is in netns blue"
+        );
         let web = Owner { kind: "container", name: "web".into(), ..Owner::default() };
         assert_eq!(owner_line("veth1", &web).unwrap(), "  of container web");
     }

@@ -238,11 +238,12 @@ fn comings(source: &SourceResult) -> Option<String> {
     }
 }
 
-/// Returns a line with the filter of a feed and its location, if the feed has or had a filter.
+/// Returns a line with the part, the filter and its location of a feed that is a part, or has or had a filter.
 fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     let what = match &feed.takes.filter {
         Some(filter) => format!("filter '{}'", filter.text),
         None if feed.changes > 0 => "no filter".to_owned(),
+        None if feed.part != Part::Whole => "all frames of this part".to_owned(),
         None => return None,
     };
     let place = match location {

@@ -138,12 +138,11 @@ impl Source for HostFeeds {
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
         let Some(reason) = self.control.wait_for_end(limit) else { return Ok(Pumped::More) };
-        let iface = self.info.source.clone();
         match reason {
             EndReason::SourceEnded => Ok(Pumped::Ended),
             EndReason::Failed(reason) if !self.follows => Err(self.control.refused(reason)),
-            EndReason::Failed(_) | EndReason::Moved | EndReason::DaemonEnded => {
-                Err(CaptureError::Vanished { iface })
+            why @ (EndReason::Failed(_) | EndReason::Moved | EndReason::DaemonEnded) => {
+                Err(CaptureError::FeedEnded { feed: self.info.source.clone(), why })
             }
         }
     }

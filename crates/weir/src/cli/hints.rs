@@ -1,0 +1,170 @@
+//! Hints for mistaken command lines, beyond the tips of clap.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use weir_capture::CaptureError;
+use weir_capture::interface::InterfaceQuery;
+
+use super::tcpdump_flags;
+use crate::source_name::SourceName;
+
+/// Names of other programs and of their commands, and what does the same here.
+const VERBS_ELSEWHERE: [(&[&str], &str); 8] = [
+    (
+        &["tcpdump", "tshark", "print", "dump", "sniff"],
+        "to print frames as tcpdump does: weir capture eth0 --print",
+    ),
+    (
+        &["dumpcap", "netsniff-ng", "write", "record"],
+        "to write frames to a file: weir capture eth0 --write out.pcapng",
+    ),
+    (&["read"], "to read a file: weir capture file:out.pcapng --print"),
+    (
+        &["tcpreplay", "replay", "send"],
+        "to send the frames of a file: weir gen eth0 --file out.pcapng",
+    ),
+    (&["list", "interfaces", "devices"], "to list interfaces: weir capture -D"),
+    (&["stats", "ls"], "to see what a daemon captures: weir status"),
+    (&["completions", "completion", "man"], "to write man pages and completions: weir pages DIR"),
+    (&["version"], "to see the version: weir --version"),
+];
+
+/// Returns the hint for another word in place of a verb: a source, as in `weir eth0`, or the verb of another program.
+fn verb_hint(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
+        return None;
+    };
+    if let Some((_, line)) = VERBS_ELSEWHERE.iter().find(|(words, _)| words.contains(&&**word)) {
+        return Some(format!("there is no command {word}; {line}"));
+    }
+    let is_there = match word.parse().ok()? {
+        // A mistyped verb also looks like an interface name, so the interface must exist.
+        SourceName::Interface { netns: None, iface, .. } => {
+            let found = InterfaceQuery::new().ok()?.find(&iface);
+            !matches!(found, Err(CaptureError::NoInterface { .. }))
+        }
+        _ => true,
+    };
+    is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
+}
+
+/// Returns a hint for common usage errors.
+pub fn hint(error: &clap::Error) -> Option<String> {
+    let socket = || socket_hint(error).map(str::to_owned);
+    let flags = || flag_hint(error).map(str::to_owned);
+    verb_hint(error).or_else(socket).or_else(flags)
+}
+
+pub(super) fn is_engine_xdp(error: &clap::Error) -> bool {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    error.kind() == ErrorKind::InvalidValue
+        && text(ContextKind::InvalidArg).contains("--engine")
+        && text(ContextKind::InvalidValue) == "xdp"
+}
+
+/// Returns the hint for users of tcpdump, which prints by default and has other letters for flags.
+fn flag_hint(error: &clap::Error) -> Option<&'static str> {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let flag = text(ContextKind::InvalidArg);
+    match error.kind() {
+        ErrorKind::UnknownArgument if text(ContextKind::Usage).contains("weir <COMMAND>") => {
+            Some("a command comes first; to capture as tcpdump does: weir capture -i eth0")
+        }
+        ErrorKind::MissingRequiredArgument if flag.contains("--print") => Some(
+            "flags such as -v, -e and -X say how lines are printed: add --print; without it frames are counted only",
+        ),
+        ErrorKind::UnknownArgument
+            if flag == "--print" && text(ContextKind::Usage).contains("weir extract") =>
+        {
+            Some("to see frames as lines of text: weir extract DIR | weir capture file:- --print")
+        }
+        ErrorKind::UnknownArgument
+            if (flag.len() == 2 || tcpdump_flags::LONG.contains(&flag.as_str()))
+                && text(ContextKind::Usage).contains("weir capture") =>
+        {
+            Some("docs/from-tcpdump.md has the flags of tcpdump beside those of weir capture")
+        }
+        _ if is_engine_xdp(error) => Some(
+            "AF_XDP sockets are --engine af_xdp, and an XDP program is --engine bpf --hook xdp",
+        ),
+        _ => None,
+    }
+}
+
+/// Returns the hint for `--socket` with `weir filter`, which does not have that flag.
+fn socket_hint(error: &clap::Error) -> Option<&'static str> {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let is_so = error.kind() == ErrorKind::UnknownArgument
+        && text(ContextKind::InvalidArg) == "--socket"
+        && text(ContextKind::Usage).contains("weir filter");
+    is_so.then_some(
+        "weir filter asks a capture, not the daemon: give the path that the capture was given as --control",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, command};
+    use super::*;
+
+    #[test]
+    fn the_socket_of_the_daemon_is_none_of_a_capture() {
+        let hint =
+            |line: &str| socket_hint(&command().try_get_matches_from(line.split(' ')).unwrap_err());
+        assert!(hint("weir filter udp --socket /s").is_some_and(|hint| hint.contains("--control")));
+        assert!(hint("weir filter --socket /s udp").is_some());
+        for other in ["weir filter udp", "weir filter udp --sockets /s", "weir gen lo --socket /s"]
+        {
+            assert_eq!(hint(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_source_in_the_place_of_a_verb_says_the_way_out() {
+        let hint = |word| verb_hint(&command().try_get_matches_from(["weir", word]).unwrap_err());
+        for source in ["lo", "any", "file:a.pcap"] {
+            let hint = hint(source).expect(source);
+            assert!(hint.contains(&format!("weir capture {source}")), "{hint}");
+        }
+        assert_eq!((hint("captur"), hint("--no-such-flag")), (None, None));
+    }
+
+    #[test]
+    fn a_verb_of_another_program_names_one_that_is_there() {
+        for (words, line) in VERBS_ELSEWHERE {
+            for word in words {
+                let error = command().try_get_matches_from(["weir", word]).unwrap_err();
+                assert_eq!(hint(&error), Some(format!("there is no command {word}; {line}")));
+            }
+            let (_, line) = line.split_once(": ").expect("a command line");
+            let parsed = Cli::of(line.split(' '));
+            let is_one = |error: &clap::Error| error.kind() == ErrorKind::DisplayVersion;
+            assert!(parsed.as_ref().is_ok() || parsed.as_ref().is_err_and(is_one), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_as_in_tcpdump_say_the_way_out() {
+        let hint = |line: &str| {
+            hint(&command().try_get_matches_from(line.split(' ')).unwrap_err()).unwrap_or_default()
+        };
+        assert!(hint("weir capture lo -nnvv").contains("add --print"));
+        assert!(hint("weir capture lo -Z root").contains("docs/from-tcpdump.md"));
+        for flag in ["--number", "--micro", "--snapshot-length=96", "--time-stamp-type"] {
+            assert!(
+                hint(&format!("weir capture lo {flag}")).contains("docs/from-tcpdump.md"),
+                "{flag}"
+            );
+        }
+        assert_eq!(hint("weir capture lo --no-such-flag"), "");
+        assert!(hint("weir extract dumps --print").contains("| weir capture file:- --print"));
+        assert!(hint("weir -i eth0").contains("weir capture -i eth0"));
+        assert!(hint("weir -D").contains("a command comes first"));
+        assert!(hint("weir capture lo --engine xdp").contains("--engine af_xdp"));
+        assert_eq!(hint("weir capture lo --frames"), "");
+        assert_eq!(hint("weir gen lo -Z"), "");
+    }
+}
