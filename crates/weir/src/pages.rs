@@ -20,6 +20,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn run(args: &PagesArgs) -> Result<u8> {
     let made = fs::create_dir_all(&args.dir).and_then(|()| write_all(&args.dir));
     made.with_context(|| format!("{}: writing man pages and completions", args.dir.display()))?;
+    let dir = args.dir.display();
+    println!("{dir}: man pages (weir.1 and others), completions (weir.bash, _weir, weir.fish)");
     Ok(EXIT_RAN)
 }
 

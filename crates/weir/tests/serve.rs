@@ -219,7 +219,7 @@ fn root_a_daemon_that_is_killed_and_started_again_is_read_on_from() {
         daemon.run().signal(libc::SIGKILL);
         daemon.run = None;
         let gone =
-            |run: &Run| run.stderr().matches("host:lan: the daemon has ended, or").count() == life;
+            |run: &Run| run.stderr().matches("host:lan: the daemon has ended;").count() == life;
         run.wait_for("word of its end", gone);
         // No daemon runs, so these frames are not captured.
         generate(&bed.tx, "--frames 100 --rate 100kpps");
