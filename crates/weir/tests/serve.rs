@@ -353,7 +353,11 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
         let sent = number(&load.stop().expect(0).json(), "sent");
         settle();
         for run in stays {
-            let json = run.stop().expect(0).json();
+            let ended = run.stop().expect(0);
+            let says = &ended.stderr;
+            assert!(says.contains("goes on there, and nothing is lost"), "{says}");
+            assert!(!says.contains("captured from here on"), "{says}");
+            let json = ended.json();
             closes(&json);
             assert_eq!(number(&json["sources"][0], "lives"), 2, "{json}");
             for feed in json["feeds"].as_array().expect("feeds") {
