@@ -155,7 +155,8 @@ struct weir_chain {
 };
 
 /*
- * Reads the fixed part of an IP header. Returns 0 if there is no packet, -1 if only its addresses can be read, else 1.
+ * Reads the fixed part of an IP header. Returns 0 if there is no packet; -1 if the key is set, but
+ * the headers after the fixed part cannot be reached; else 1.
  */
 static __always_inline int weir_flow_ip(void *ctx, enum weir_hook hook, __u32 len, __be16 type,
 					struct weir_chain *chain, struct weir_flow_key *key)
@@ -199,8 +200,8 @@ static __always_inline int weir_flow_ip(void *ctx, enum weir_hook hook, __u32 le
  * Steps over extension headers, as walk_extensions in ip.rs. Returns non-zero if the headers after them cannot be
  * reached. Then the key has the protocol of the last header that was reached.
  *
- * Loops here are unrolled. clang may put a loop's head behind its body, so that the body falls into it, and
- * Linux 6.1 refuses that as a back-edge; it accepts jumps backwards.
+ * Loops here are unrolled. The verifier of Linux 6.1 accepts a loop that is closed by a jump, but rejects one that is
+ * closed by falling through ("back-edge"), which clang makes if it places the loop's head behind its body.
  */
 static __always_inline int weir_flow_extensions(void *ctx, enum weir_hook hook,
 						struct weir_chain *chain,
@@ -245,8 +246,8 @@ static __always_inline int weir_flow_extensions(void *ctx, enum weir_hook hook,
 }
 
 /*
- * Reads the key of any frame. `len` is the frame's length at this hook, `tags` the number of VLAN tags beside the
- * bytes.
+ * Reads the key of any frame. Returns non-zero if there is one. `len` is the frame's length at this hook, `tags` the
+ * number of VLAN tags beside the bytes.
  */
 static __always_inline int weir_flow_walk(void *ctx, enum weir_hook hook, __u32 len, __u32 tags,
 					  struct weir_flow_key *key)

@@ -39,7 +39,7 @@ pub trait Files: Clone + Send + 'static {
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Truncates a removed file to `length` bytes, and waits until the file system has freed the space. Returns false
-    /// and changes nothing if another process has the file open, or if the file has another name.
+    /// and changes nothing if the file is also open elsewhere, if it still has a name, or if that cannot be told.
     ///
     /// # Errors
     /// The kernel's error.

@@ -16,8 +16,9 @@ pub fn shorten(removed: &File, length: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether the file has no other open file description and no mapping. False also if the kernel cannot tell, as on file
-/// systems without leases.
+/// Whether no other open file description refers to the file. Mappings made through another one count; those of this
+/// one, and duplicates of its descriptor, do not. False also if the kernel cannot tell, as on file systems without
+/// leases.
 fn is_only_ours(file: &File) -> io::Result<bool> {
     // The kernel grants a write lease only on a file that is not open elsewhere. The lease is released at once. Another
     // process that opens the file while the lease is held (through /proc/PID/fd, as the file has no name) breaks the

@@ -53,7 +53,7 @@ pub enum KernelFlowError {
     /// The kernel has no memory for the maps, or refuses the programs.
     #[error("loading the flow table, {bytes} bytes for {cpus} CPUs; fewer flows need less")]
     Load {
-        /// Size of all maps together.
+        /// Size of the maps that this process maps.
         bytes: u64,
         /// Number of possible CPUs.
         cpus: u32,

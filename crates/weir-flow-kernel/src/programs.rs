@@ -15,6 +15,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use weir_capture::bpf::{AttachedProgram, cpus};
 use weir_capture::interface::{Interface, InterfaceQuery};
 use weir_flow::Octets;
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 use crate::config::{Hook, KernelConfig};
 use crate::error::KernelFlowError;
@@ -52,7 +53,7 @@ pub struct Programs {
     _attached: Vec<AttachedProgram>,
 }
 
-/// Loads and attaches a program for each interface, which is named as in the calling thread's network namespace. No
+/// Loads and attaches a program for each interface. `names` are looked up in the calling thread's network namespace. No
 /// frame is counted before all programs are loaded.
 pub fn attach(
     names: &[&str],
@@ -63,7 +64,7 @@ pub fn attach(
     let mut interfaces = Vec::new();
     for name in names {
         let interface = query.find(name)?;
-        if interface.link_type != 1 {
+        if interface.link_type != LINKTYPE_ETHERNET {
             return Err(KernelFlowError::NotEthernet { iface: interface.name });
         }
         interfaces.push(Arc::new(interface));
@@ -226,8 +227,8 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Maps the memory of loaded programs. All maps but the tails are frozen: from then on, only the programs write
-    /// them.
+    /// Maps the memory of loaded programs. The maps of the table, the records and the counts are frozen: from then on,
+    /// only the programs write them. User space writes the tails. The map of fragments is not mapped here.
     fn memory(&self) -> Result<Memory, KernelFlowError> {
         let maps = self.maps.as_ref().expect("a program was loaded");
         let (cpus, buckets) = (self.cpus as usize, self.buckets() as usize);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use weir_plug::message::{REFUSED, RpcError};
 
 use crate::cli::{FilterArgs, TriggerArgs};
-use crate::control::PATIENCE;
+use crate::control::MESSAGE_TIMEOUT;
 use crate::control::rpc::{self, Method, SetFilter, Trigger};
 
 /// Runs `weir filter`, which changes the filter of a running capture.
@@ -68,7 +68,7 @@ pub fn ask(path: &Path, method: &Method) -> Result<Value> {
         };
         anyhow::Error::new(error).context(text)
     })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
     let request = rpc::request(method)?;
     let talked = rpc::send(&mut stream, &request).and_then(|()| rpc::receive(&mut stream));
     let answer = talked.with_context(|| format!("{name}: the capture does not answer"))?;

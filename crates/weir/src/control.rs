@@ -25,8 +25,8 @@ use crate::sources::{InForce, Subscriptions};
 use clients::Clients;
 use served::Served;
 
-/// The longest time that the capture and a client wait for each other's messages.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Read and write time-out of the control socket's connections, on both sides.
+pub const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The control socket. Dropping it removes its path.
 pub struct Control {
@@ -79,6 +79,7 @@ fn serve(listener: &UnixListener, served: &Arc<Served>) {
         // The permissions of the socket exclude other users, but some file systems have no permissions.
         let is_ours = Credentials::of(&stream)
             .is_ok_and(|peer| peer.uid == 0 || peer.uid == geteuid().as_raw());
+        // Others get no answer: the connection is closed.
         if is_ours {
             let served = Arc::clone(served);
             clients.admit(stream, move |message| {

@@ -1,4 +1,5 @@
-//! One path through a program: the contents of the registers, and the facts about the frame so far.
+//! One path through a program: the contents of A and X, and what the conditions on this path say about the frame's
+//! headers.
 
 use weir_frame::headers::{VLANS_MAX, ether_type, protocol};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
@@ -9,13 +10,14 @@ use crate::interpret::{compute, holds};
 
 /// LINKTYPE_RAW: IPv4 or IPv6 without a link layer.
 pub const LINK_TYPE_RAW: u16 = 101;
-/// The value of IPv6's next header field for a fragment header. Filters also test the protocol after that header.
+/// The value of IPv6's next header field for a fragment header. After this header,
+/// filters test the protocol again ([`Field::ProtocolOfFragment`]).
 pub const IPV6_FRAGMENT: u8 = protocol::FRAGMENT;
 const RARP: u16 = 0x8035;
 const TYPE_AT: u32 = 12;
 const TAG_BYTES: u32 = 4;
 /// If a condition leaves at most this many values of a field, each value is looked up in the [`Facts`]. With more
-/// values, the sets behind the facts would often return a false positive.
+/// values, at least one look-up would often be a false positive of the set.
 const VALUES_MAX: u32 = 16;
 
 /// Returns whether this EtherType announces a VLAN tag.
@@ -88,7 +90,7 @@ enum Value {
 struct Bytes {
     at: u32,
     /// `at` counts from the end of the IPv4 header that begins at this offset; `None`: from the frame's beginning.
-    behind: Option<u32>,
+    after_v4_header: Option<u32>,
     size: u8,
     mask: u32,
 }
@@ -113,7 +115,7 @@ enum Field {
     Version,
 }
 
-/// One path through a program; see the module's documentation.
+/// One path through a program, up to an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Way {
     link: Link,
@@ -126,8 +128,8 @@ pub(super) struct Way {
     tags: u8,
     network: Network,
     protocol: Option<u8>,
-    /// Whether the fragment offset is certainly 0: the frame is no later fragment.
-    not_later: bool,
+    /// Whether the fragment offset is certainly 0: the packet is whole or a first fragment.
+    has_upper_header: bool,
 }
 
 impl Way {
@@ -142,7 +144,7 @@ impl Way {
             tags: 0,
             network: Network::Unknown,
             protocol: None,
-            not_later: false,
+            has_upper_header: false,
         }
     }
 
@@ -182,7 +184,9 @@ impl Way {
     fn loaded(&self, insn: Insn) -> Value {
         let Some(load) = insn.load() else { return Value::Unknown };
         let mask = u32::MAX >> (32 - 8 * u32::from(load.size));
-        let bytes = |at, behind| Value::Bytes(Bytes { at, behind, size: load.size, mask });
+        let bytes = |at, after_v4_header| {
+            Value::Bytes(Bytes { at, after_v4_header, size: load.size, mask })
+        };
         match self.x {
             _ if !load.indirect => bytes(insn.k, None),
             Value::Constant(x) => {
@@ -247,7 +251,7 @@ impl Way {
         let Value::Bytes(bytes) = self.a else { return Some(self) };
         let Some(field) = self.field(bytes) else { return Some(self) };
         if field == Field::Fragment {
-            self.not_later |= match insn.code & 0xf0 {
+            self.has_upper_header |= match insn.code & 0xf0 {
                 JSET => !is_true && operand & bytes.mask & 0x1fff == 0x1fff,
                 _ => bytes.mask & 0x1fff == 0x1fff && self.most == 0,
             };
@@ -256,7 +260,7 @@ impl Way {
         self.may_be(field, bytes.mask, facts).then(|| self.learn(field, bytes.mask))
     }
 
-    /// Returns the offset of the network layer, if the frame has only those tags that it certainly has.
+    /// Returns the offset of the network layer, assuming no more VLAN tags than `tags`.
     fn network_at(&self) -> u32 {
         match self.link {
             Link::Ethernet => TYPE_AT + 2 + TAG_BYTES * u32::from(self.tags),
@@ -266,10 +270,10 @@ impl Way {
 
     /// Returns the field that these bytes contain in every frame on this path; `None` if it is not known.
     fn field(&self, bytes: Bytes) -> Option<Field> {
-        let Bytes { at, behind, size, .. } = bytes;
-        if let Some(header) = behind {
+        let Bytes { at, after_v4_header, size, .. } = bytes;
+        if let Some(header) = after_v4_header {
             let has_ports = self.network == Network::V4
-                && self.not_later
+                && self.has_upper_header
                 && self.protocol.is_some_and(has_ports);
             let known =
                 has_ports && header == self.network_at() && matches!((at, size), (0 | 2, 2));
@@ -316,7 +320,7 @@ impl Way {
             Field::Version => return self.version_may_be(mask, facts),
         };
         let fits = |value: &u32| (self.least..=self.most).contains(&(value & mask));
-        if let Some(known) = self.known(field) {
+        if let Some(known) = self.ether_types(field) {
             return known.iter().any(fits);
         }
         if let (Field::Protocol, Some(known)) = (field, self.protocol) {
@@ -357,7 +361,7 @@ impl Way {
 
     /// Returns the only values that an EtherType can have after the conditions so far. `None`: any value, or the field
     /// is not an EtherType.
-    fn known(&self, field: Field) -> Option<&[u32]> {
+    fn ether_types(&self, field: Field) -> Option<&[u32]> {
         const V4: [u32; 1] = [ether_type::IPV4 as u32];
         const V6: [u32; 1] = [ether_type::IPV6 as u32];
         const ARP: [u32; 2] = [ether_type::ARP as u32, RARP as u32];
@@ -372,7 +376,8 @@ impl Way {
         }
     }
 
-    /// Adds the facts about the frame that follow if A, the field after masking, has only one possible value.
+    /// Records the network layer, tag or protocol that a condition determines, if A (the field after masking) has only
+    /// one possible value left.
     fn learn(mut self, field: Field, mask: u32) -> Way {
         if self.least != self.most {
             return self;

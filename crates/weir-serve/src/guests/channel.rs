@@ -20,9 +20,10 @@ use weir_plug::vsock;
 
 use crate::private;
 
-/// Returns the permissions of the socket. `vhost-device-vsock` runs as QEMU's user, who owns the folder but is not in
-/// its group, which is the daemon's. If others cannot enter the folder, the folder decides who may connect. Otherwise
-/// only this process's user may connect, because the socket's group could be that of the daemon's clients.
+/// Returns the permissions of the socket. The folder belongs to QEMU's user and to the daemon's group.
+/// `vhost-device-vsock` runs as QEMU's user, who is not in that group, so it can connect only if others may write the
+/// socket. That is safe where only the folder's owner and group can enter the folder. In any other folder only the
+/// daemon's user can connect, because the socket's group could be that of the daemon's clients.
 fn socket_mode(folder: &Path) -> io::Result<u32> {
     let is_closed = folder.metadata()?.mode() & 0o001 == 0;
     Ok(if is_closed { 0o666 } else { 0o600 })
@@ -43,11 +44,12 @@ pub(crate) fn socket_of(uds_path: &Path) -> PathBuf {
 }
 
 impl GuestListener {
-    /// Begins to listen. Fails if another process could listen in place of the daemon: it would get the guest's block
-    /// lists and filters.
+    /// Begins to listen. Fails if any user could replace the socket: a process that listens there gets the guest's
+    /// block lists and filters.
     ///
     /// # Errors
-    /// The folder does not exist, is writable by others, or another daemon listens there.
+    /// The folder does not exist; it, or one above it, is writable by everybody; another daemon listens there; or the
+    /// kernel's error.
     pub(crate) fn bind(uds_path: &Path) -> io::Result<GuestListener> {
         let path = socket_of(uds_path);
         let named = |error: io::Error| {
@@ -74,8 +76,8 @@ impl GuestListener {
             }
             match self.listener.accept() {
                 Ok((stream, _)) => return Ok(Some(stream)),
-                // The connection has ended already.
-                Err(error) if is_passing(error.kind()) => {}
+                // The connection has ended before it was accepted, or a signal came: wait again.
+                Err(error) if is_transient(error.kind()) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -106,7 +108,7 @@ impl GuestListener {
     }
 }
 
-fn is_passing(kind: ErrorKind) -> bool {
+fn is_transient(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
 }
 

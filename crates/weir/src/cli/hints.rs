@@ -9,7 +9,7 @@ use super::tcpdump_flags;
 use crate::source_name::SourceName;
 
 /// Names of other programs and of their commands, and what does the same here.
-const VERBS_ELSEWHERE: [(&[&str], &str); 8] = [
+const COMMANDS_ELSEWHERE: [(&[&str], &str); 8] = [
     (
         &["tcpdump", "tshark", "print", "dump", "sniff"],
         "to print frames as tcpdump does: weir capture eth0 --print",
@@ -29,19 +29,19 @@ const VERBS_ELSEWHERE: [(&[&str], &str); 8] = [
     (&["version"], "to see the version: weir --version"),
 ];
 
-/// Returns the hint for another word in place of a verb: a source, as in `weir eth0`, or the verb of another program.
-fn verb_hint(error: &clap::Error) -> Option<String> {
+/// Returns the hint for an unknown command: the name of a source, as in `weir eth0`, or a command of another program.
+fn command_hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
     let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
         return None;
     };
-    if let Some((_, line)) = VERBS_ELSEWHERE.iter().find(|(words, _)| words.contains(&&**word)) {
+    if let Some((_, line)) = COMMANDS_ELSEWHERE.iter().find(|(words, _)| words.contains(&&**word)) {
         return Some(format!("there is no command {word}; {line}"));
     }
     let is_there = match word.parse().ok()? {
-        // A mistyped verb also looks like an interface name, so the interface must exist.
+        // A mistyped command also looks like an interface name, so the interface must exist.
         SourceName::Interface { netns: None, iface, .. } => {
             let found = InterfaceQuery::new().ok()?.find(&iface);
             !matches!(found, Err(CaptureError::NoInterface { .. }))
@@ -55,7 +55,7 @@ fn verb_hint(error: &clap::Error) -> Option<String> {
 pub fn hint(error: &clap::Error) -> Option<String> {
     let socket = || socket_hint(error).map(str::to_owned);
     let flags = || flag_hint(error).map(str::to_owned);
-    verb_hint(error).or_else(socket).or_else(flags)
+    command_hint(error).or_else(socket).or_else(flags)
 }
 
 pub(super) fn is_engine_xdp(error: &clap::Error) -> bool {
@@ -97,10 +97,10 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
 /// Returns the hint for `--socket` with `weir filter`, which does not have that flag.
 fn socket_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    let is_so = error.kind() == ErrorKind::UnknownArgument
+    let is_socket_of_filter = error.kind() == ErrorKind::UnknownArgument
         && text(ContextKind::InvalidArg) == "--socket"
         && text(ContextKind::Usage).contains("weir filter");
-    is_so.then_some(
+    is_socket_of_filter.then_some(
         "weir filter asks a capture, not the daemon: give the path that the capture was given as --control",
     )
 }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_of_the_daemon_is_none_of_a_capture() {
+    fn weir_filter_with_the_socket_of_a_daemon_is_told_of_control() {
         let hint =
             |line: &str| socket_hint(&command().try_get_matches_from(line.split(' ')).unwrap_err());
         assert!(hint("weir filter udp --socket /s").is_some_and(|hint| hint.contains("--control")));
@@ -123,8 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn a_source_in_the_place_of_a_verb_says_the_way_out() {
-        let hint = |word| verb_hint(&command().try_get_matches_from(["weir", word]).unwrap_err());
+    fn a_source_in_place_of_a_command_says_the_way_out() {
+        let hint =
+            |word| command_hint(&command().try_get_matches_from(["weir", word]).unwrap_err());
         for source in ["lo", "any", "file:a.pcap"] {
             let hint = hint(source).expect(source);
             assert!(hint.contains(&format!("weir capture {source}")), "{hint}");
@@ -133,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_of_another_program_names_one_that_is_there() {
-        for (words, line) in VERBS_ELSEWHERE {
+    fn a_command_of_another_program_names_one_that_is_there() {
+        for (words, line) in COMMANDS_ELSEWHERE {
             for word in words {
                 let error = command().try_get_matches_from(["weir", word]).unwrap_err();
                 assert_eq!(hint(&error), Some(format!("there is no command {word}; {line}")));

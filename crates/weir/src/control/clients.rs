@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir_plug::message::BUSY;
 
-use super::{PATIENCE, rpc};
+use super::{MESSAGE_TIMEOUT, rpc};
 use crate::limits::CLIENTS_MAX;
 
 /// The connected clients.
@@ -103,8 +103,8 @@ fn make_room(all: &mut Vec<Arc<Client>>) -> bool {
 impl Client {
     fn talk(&self, answer: impl Fn(&[u8]) -> Option<Value>) -> io::Result<()> {
         let mut stream = &self.stream;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
+        stream.set_write_timeout(Some(MESSAGE_TIMEOUT))?;
         loop {
             let Some(message) = rpc::receive(&mut stream)? else { return Ok(()) };
             {

@@ -17,6 +17,7 @@ use weir_filter::ebpf::Target;
 
 use super::classic::{Classic, REJECT_ALL};
 use super::socket::{Socket, Statistics, attach_classic};
+use crate::engines::bpf::memory::is;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::{Prefilter, Sieve, Template, prepare};
@@ -54,9 +55,9 @@ impl Counter {
             Err(error) => {
                 let classic = Classic::attach(socket, setup);
                 let classic = classic.map_err(CaptureError::os("filtering"))?;
-                let way_out = match error.kind() {
-                    libbpf_rs::ErrorKind::PermissionDenied => "; for that, run with CAP_BPF",
-                    _ => "",
+                let way_out = match is(&error, libc::EPERM) {
+                    true => "; for that, run with CAP_BPF",
+                    false => "",
                 };
                 let note = format!(
                     "offered frames are counted by the packet socket itself, not by a counter of \

@@ -73,7 +73,7 @@ fn no_ring(cpu: u32, mib: u64, source: libbpf_rs::Error) -> CaptureError {
 }
 
 /// Returns true if the error has this number. libbpf-rs does not expose the number, so it is read from the text.
-pub(super) fn is(error: &libbpf_rs::Error, errno: i32) -> bool {
+pub(crate) fn is(error: &libbpf_rs::Error, errno: i32) -> bool {
     format!("{error:#}").contains(&format!("(os error {errno})"))
 }
 

@@ -30,8 +30,8 @@ impl CopiedCounts {
     ) -> Ledger {
         let lost = match outcome {
             None => delivered.lapped,
-            // The host's counts cannot be used: if the subscription has ended while others still read the rings, these
-            // may have more frames by now.
+            // `host.captured` cannot be used: if the subscription has ended while others still read the rings, the
+            // rings may contain frames that came after it.
             Some(Outcome { failure: None, unread, missing, .. }) => {
                 let refused = delivered.frames.saturating_sub(self.frames);
                 [*unread, refused, *missing].into_iter().fold(delivered.lapped, u64::saturating_add)
@@ -46,8 +46,8 @@ impl CopiedCounts {
     }
 }
 
-/// Adds to the drop the frames that no count of this ledger includes. `captured` is the number of frames that had to be
-/// copied. There are no such frames, except after a bug.
+/// Adds to the drop the frames that are neither copied nor dropped yet, so that the ledger balances. `captured` is the
+/// number of frames that had to be copied. There are no such frames, except after a bug.
 pub(super) fn count_missing(own: &mut Ledger, captured: u64) {
     let drop = own.drops.entry(DROP.to_owned()).or_default();
     let known = own.captured.saturating_add(*drop);

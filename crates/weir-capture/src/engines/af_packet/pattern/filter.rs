@@ -17,6 +17,7 @@ use weir_filter::ebpf::Target;
 
 use super::super::count::{AtSocket, put_on};
 use super::super::socket::Socket;
+use crate::engines::bpf::memory::is;
 use crate::error::CaptureError;
 use crate::feed::filters::{Template, prepare};
 use crate::feed::interfaces::{EngineCount, EngineCounts};
@@ -39,7 +40,7 @@ pub(super) struct Maps {
 struct SharedMaps {
     members: MapHandle,
     by_member: MapHandle,
-    /// Losses that the interfaces report, indexed by the interface's number.
+    /// Losses that the interfaces report, by their number in the rings; index 0 is not used.
     missed: Mutex<Vec<Option<u64>>>,
 }
 
@@ -49,8 +50,8 @@ impl Maps {
         socket: &Arc<Socket>,
         setup: &Setup,
     ) -> Result<(Maps, AtSocket), CaptureError> {
-        attach(socket, setup).map_err(|error| match error.kind() {
-            libbpf_rs::ErrorKind::PermissionDenied => CaptureError::NoRights {
+        attach(socket, setup).map_err(|source| match is(&source, libc::EPERM) {
+            true => CaptureError::NoRights {
                 what: format!(
                     "{}: counting the frames of each interface (a single one, as in `weir capture eth0`, needs only \
                      CAP_NET_RAW)",
@@ -58,7 +59,7 @@ impl Maps {
                 ),
                 needs: "CAP_BPF",
             },
-            _ => CaptureError::Bpf { what: "loading the socket's filter".into(), source: error },
+            false => CaptureError::Bpf { what: "loading the socket's filter".into(), source },
         })
     }
 
@@ -94,7 +95,7 @@ impl Maps {
         missed[at] = missed[at].max(frames);
     }
 
-    /// Returns the losses that the interfaces with this number have reported.
+    /// Returns the losses reported so far under this number, by successive interfaces of one name and owner.
     pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
         self.shared.missed().get(number as usize).copied().flatten()
     }
@@ -119,10 +120,10 @@ impl SharedMaps {
         let by_cpu = self.by_member.lookup_percpu(&number.to_ne_bytes(), MapFlags::ANY);
         let (mut offered, mut unwanted) = (0, 0);
         for counts in by_cpu.map_err(failed)?.into_iter().flatten() {
-            let count = |(words, at): (&[[u8; 8]], usize)| words.get(at).map_or(0, word);
             let words = counts.as_chunks::<8>().0;
-            offered += count((words, 0)) + count((words, 1));
-            unwanted += count((words, 2)) + count((words, 3));
+            let count = |at: usize| words.get(at).map_or(0, word);
+            offered += count(0) + count(1);
+            unwanted += count(2) + count(3);
         }
         Ok((offered, unwanted))
     }
