@@ -38,6 +38,10 @@ pub trait Sink {
         label: &str,
     ) -> Result<(), ConsumerError>;
 
+    /// Reports, before its interfaces are described, that a feed has joined whose frames are not stamped by this
+    /// machine's clock: frames of a file, or generated ones.
+    fn joined_foreign_clock(&mut self) {}
+
     /// Takes a frame.
     ///
     /// # Errors

@@ -9,7 +9,6 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat};
 use serde::Serialize;
 use weir_flow::{FlowRecord, Totals, community_id};
-use weir_frame::flow::has_ports;
 use weir_frame::headers::{Addresses, protocol};
 
 use crate::export::{Batch, Counts, Export, ExportError, Origin, Owner};
@@ -246,7 +245,7 @@ pub fn addresses_text(addresses: &Addresses) -> [String; 2] {
 pub fn line(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> String {
     let FlowRecord { key, vlan, first_ns, last_ns, forward, reverse, icmp, reason, .. } = record;
     let is_tcp = key.protocol == protocol::TCP;
-    let has_ports = has_ports(key.protocol);
+    let has_ports = key.has_known_ports();
     let [src_ip, dst_ip] = addresses_text(&key.addresses);
     let line = Line {
         event: "flow",

@@ -30,6 +30,13 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
+    /// Returns whether the ports of the flow are known. They are not if its protocol has none, or if only fragments
+    /// without ports were seen.
+    #[must_use]
+    pub const fn has_known_ports(&self) -> bool {
+        has_ports(self.protocol) && (self.src_port | self.dst_port) != 0
+    }
+
     /// Returns the key of a frame, or `None` if it has no IP header with both addresses.
     #[must_use]
     #[inline]

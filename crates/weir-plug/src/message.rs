@@ -111,7 +111,7 @@ impl Message {
         }
         let id = members.remove("id");
         if id.as_ref().is_some_and(|id| !(id.is_null() || id.is_string() || id.is_number())) {
-            return Err("its id must be a number or a string");
+            return Err("its id must be a number, a string or null");
         }
         if id.as_ref().and_then(Value::as_str).is_some_and(|id| id.len() > REPEATED_BYTES_MAX) {
             return Err("its id must have 64 bytes at most");

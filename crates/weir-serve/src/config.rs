@@ -191,8 +191,8 @@ impl SourceConfig {
         let fits = |c: char| c.is_ascii_graphic() && !matches!(c, '@' | '/');
         if name.is_empty() || !name.chars().all(fits) {
             return Err(
-                "a name has letters, digits and signs, but no '@' and no '/'; say what is \
-                        captured with source = \"...\""
+                "a name has letters, digits and signs, but no blank, no '@' and no '/'; say \
+                        what is captured with source = \"...\""
                     .into(),
             );
         }

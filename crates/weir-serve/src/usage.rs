@@ -96,7 +96,10 @@ impl Usage {
         }
         if client.mib + mib > limits.memory_mib {
             let (has, max) = (client.mib, limits.memory_mib);
-            let said = format!("its rings have {mib} MiB, yours {has}, and {max} are allowed");
+            let said = format!(
+                "its rings would have {mib} MiB beside the {has} MiB of your other feeds, and `[limits] memory_mib` \
+                 in the daemon's file allows {max}"
+            );
             return Err(RpcError::refused(said));
         }
         client.feeds += 1;
@@ -167,7 +170,13 @@ mod tests {
     fn a_user_has_so_much_and_others_have_as_much() {
         let usage = Usage::new(ClientLimits { feeds: 2, memory_mib: 10, opens_per_second: 1000 });
         usage.open(&User::Id(1), 4).unwrap();
-        assert!(usage.open(&User::Id(1), 7).unwrap_err().message.contains("10 are allowed"));
+        assert!(
+            usage
+                .open(&User::Id(1), 7)
+                .unwrap_err()
+                .message
+                .contains("memory_mib` in the daemon's file allows 10")
+        );
         usage.open(&User::Id(1), 4).unwrap();
         assert!(usage.open(&User::Id(1), 1).unwrap_err().message.ends_with("allows 2"));
         usage.open(&User::Id(2), 10).unwrap();

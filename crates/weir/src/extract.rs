@@ -97,8 +97,8 @@ fn not_listed(error: CatalogError, paths: &[PathBuf]) -> Error {
                 && !path.as_os_str().as_encoded_bytes().contains(&b'/') =>
         {
             anyhow!(
-                "{}: no such file or directory, and no filter begins with this word; name a directory that weir \
-                 capture --write DIR/ made, or a pcapng file",
+                "{}: no such file or directory, and not taken for the beginning of a filter; name a directory that \
+                 weir capture --write DIR/ made, or a pcapng file; any filter can be written as --filter '...'",
                 path.display()
             )
         }

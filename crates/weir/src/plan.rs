@@ -147,12 +147,6 @@ impl CapturePlan {
         self.frames.is_some() || self.outputs.rotation.ends_after().is_some()
     }
 
-    /// Returns whether frames are stamped by this machine's clock, so that the clock gives the current time while no
-    /// frames come. Frames of files and of the generator have times of their own.
-    pub fn has_clock_stamps(&self) -> bool {
-        has_clock_stamps(&self.sources)
-    }
-
     /// Makes the plan for these arguments.
     ///
     /// # Errors

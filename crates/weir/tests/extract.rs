@@ -257,7 +257,10 @@ fn what_cannot_be_extracted_is_refused_with_a_way_out() {
         words.iter().for_each(|word| assert!(text.contains(word), "{line}: {text}"));
     };
     refused("extract /no/such/dir", &["/no/such/dir", "--write DIR/"]);
-    refused(&format!("extract {at}/rec prt 80"), &["prt: no such file", "no filter begins with"]);
+    refused(
+        &format!("extract {at}/rec prt 80"),
+        &["prt: no such file", "not taken for the beginning of a filter"],
+    );
     for format in ["pcapng", "pcap"] {
         let to_folder = format!("extract {at}/rec --format {format} --write {at}");
         refused(&to_folder, &["cannot be made (Is a directory);", "name a file"]);

@@ -10,7 +10,6 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use weir_flow::{FlowRecord, Totals, community_id};
-use weir_frame::flow::has_ports;
 use weir_frame::headers::protocol;
 
 use crate::export::{Origin, Owner};
@@ -97,7 +96,7 @@ impl<'a> Row<'a> {
     }
 
     fn port(&self, port: u16) -> Option<u64> {
-        has_ports(self.record.key.protocol).then_some(port.into())
+        self.record.key.has_known_ports().then_some(port.into())
     }
 
     fn reverse(&self) -> Option<&'a Totals> {

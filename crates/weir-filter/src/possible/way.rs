@@ -1,5 +1,4 @@
-//! One path through a program: the contents of A and X, and what the conditions on this path say about the frame's
-//! headers.
+//! One path through a program: the contents of A and X, and what its conditions say about the frame's headers.
 
 use weir_frame::headers::{VLANS_MAX, ether_type, protocol};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
@@ -10,8 +9,7 @@ use crate::interpret::{compute, holds};
 
 /// LINKTYPE_RAW: IPv4 or IPv6 without a link layer.
 pub const LINK_TYPE_RAW: u16 = 101;
-/// The value of IPv6's next header field for a fragment header. After this header,
-/// filters test the protocol again ([`Field::ProtocolOfFragment`]).
+/// The value of IPv6's next header field for a fragment header, after which filters test the protocol again.
 pub const IPV6_FRAGMENT: u8 = protocol::FRAGMENT;
 const RARP: u16 = 0x8035;
 const TYPE_AT: u32 = 12;
@@ -183,10 +181,8 @@ impl Way {
     /// the load has succeeded.
     fn loaded(&self, insn: Insn) -> Value {
         let Some(load) = insn.load() else { return Value::Unknown };
-        let mask = u32::MAX >> (32 - 8 * u32::from(load.size));
-        let bytes = |at, after_v4_header| {
-            Value::Bytes(Bytes { at, after_v4_header, size: load.size, mask })
-        };
+        let (size, mask) = (load.size, u32::MAX >> (32 - 8 * u32::from(load.size)));
+        let bytes = |at, after_v4_header| Value::Bytes(Bytes { at, after_v4_header, size, mask });
         match self.x {
             _ if !load.indirect => bytes(insn.k, None),
             Value::Constant(x) => {
@@ -376,8 +372,7 @@ impl Way {
         }
     }
 
-    /// Records the network layer, tag or protocol that a condition determines, if A (the field after masking) has only
-    /// one possible value left.
+    /// Records the network layer, tag or protocol if A, the field after masking, has only one possible value.
     fn learn(mut self, field: Field, mask: u32) -> Way {
         if self.least != self.most {
             return self;

@@ -1,6 +1,7 @@
 //! Settings of a recorder.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::look_back::LookBack;
@@ -34,6 +35,8 @@ pub struct Settings {
     /// Returns true once writing may begin. The kernel's io_uring workers keep the privileges of the thread
     /// whose write started them, so a process that drops privileges must do so before the first write.
     pub may_begin: fn() -> bool,
+    /// Called once for each volume that fails, on the recorder's thread, with its directory and the error.
+    pub volume_failed: fn(&Path, &io::Error),
 }
 
 /// Compression of files by zstd. Each piece is compressed separately.
@@ -69,6 +72,7 @@ impl Default for Settings {
             now: wall_clock_ns,
             index: true,
             may_begin: || true,
+            volume_failed: |_, _| (),
         }
     }
 }

@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use weir_consumer::{Begin, Consumer, JoinedFeed, Step};
@@ -532,8 +533,12 @@ fn a_volume_that_fails_or_is_full_is_left_out_and_nothing_is_lost() {
 }
 
 fn one_of_two_volumes_fails(errno: i32) {
+    static TOLD: Mutex<Vec<Option<i32>>> = Mutex::new(Vec::new());
     let other = tempfile::tempdir().unwrap();
-    let mut rig = Rig::new(8, |settings| settings.directories.push(other.path().to_owned()));
+    let mut rig = Rig::new(8, |settings| {
+        settings.directories.push(other.path().to_owned());
+        settings.volume_failed = |_, error| TOLD.lock().unwrap().push(error.raw_os_error());
+    });
     rig.script.fail_write(4, errno);
     for _ in 0..10 {
         rig.push_block();
@@ -548,6 +553,7 @@ fn one_of_two_volumes_fails(errno: i32) {
     assert_eq!(times, (0..rig.pushed).collect::<Vec<_>>());
     let errors = rig.recorder.report().volumes.iter().filter(|one| one.error.is_some()).count();
     assert_eq!(errors, 1);
+    assert_eq!(std::mem::take(&mut *TOLD.lock().unwrap()), [Some(errno)]);
 }
 
 #[test]

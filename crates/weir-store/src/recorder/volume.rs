@@ -56,6 +56,8 @@ struct Volume<D: Disk> {
     /// Whether the volume failed because the file system did not answer. It is not accessed again.
     is_stalled: bool,
     error: Option<io::Error>,
+    /// Called when the volume fails: see [`Settings::volume_failed`].
+    say_failed: fn(&Path, &io::Error),
     /// Time of the failure.
     failed: Option<Instant>,
     report: VolumeReport,
@@ -115,6 +117,7 @@ impl<D: Disk> Volumes<D> {
                 moved: Instant::now(),
                 is_stalled: false,
                 error: None,
+                say_failed: settings.volume_failed,
                 failed: None,
                 report: VolumeReport { directory: directory.clone(), ..VolumeReport::default() },
                 newest_ns,
@@ -384,6 +387,7 @@ impl<D: Disk> Volume<D> {
 
     fn fail(&mut self, error: io::Error) {
         if self.error.is_none() {
+            (self.say_failed)(&self.directory, &error);
             self.report.error = Some(error.to_string());
             (self.error, self.failed) = (Some(error), Some(Instant::now()));
         }

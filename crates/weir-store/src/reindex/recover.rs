@@ -28,6 +28,9 @@ pub(super) enum Recovered {
     Empty,
 }
 
+/// The reason why nothing is completed in a directory.
+const RECORDS: &str = "a recorder writes there; its open files were left alone";
+
 /// Completes files that a recorder left in one directory, and adds them to the files that need an
 /// index.
 pub(super) fn directory(
@@ -41,7 +44,7 @@ pub(super) fn directory(
     let is_recording = |listed: &Listed| listed.state == State::Open { recording: true };
     // The lock is held until all files are done, so that no recorder begins meanwhile.
     let held = match left.iter().any(is_recording) {
-        true => Err(Event::LeftAlone { path: directory.into(), why: "a recorder writes there" }),
+        true => Err(Event::LeftAlone { path: directory.into(), why: RECORDS }),
         false if options.check => Ok(None),
         false => hold(directory).map(Some),
     };
@@ -87,9 +90,7 @@ fn hold(directory: &Path) -> Result<DirectoryLock, Event> {
     let failed = |error: io::Error| Event::Failed { path: path.clone(), why: error.to_string() };
     let is_new = !directory.join(LOCK_NAME).exists();
     let held = lock(directory).map_err(|error| match error {
-        RecorderError::Taken { .. } => {
-            Event::LeftAlone { path: path.clone(), why: "a recorder writes there" }
-        }
+        RecorderError::Taken { .. } => Event::LeftAlone { path: path.clone(), why: RECORDS },
         error => {
             let text = std::error::Error::source(&error).map(ToString::to_string);
             Event::Failed { path: path.clone(), why: text.unwrap_or_else(|| error.to_string()) }

@@ -74,7 +74,7 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
             Some("a command comes first; to capture as tcpdump does: weir capture -i eth0")
         }
         ErrorKind::MissingRequiredArgument if flag.contains("--print") => Some(
-            "flags such as -v, -e and -X say how lines are printed: add --print; without it frames are counted only",
+            "flags such as -v, -e and -X say how lines are printed: add --print; without it no lines are printed",
         ),
         ErrorKind::UnknownArgument
             if flag == "--print" && text(ContextKind::Usage).contains("weir extract") =>

@@ -49,6 +49,10 @@ pub fn settle(
     filter: &mut Option<String>,
 ) -> Result<(), clap::Error> {
     for (at, word) in words.iter().enumerate() {
+        // A script's variable with no filter in it: all frames, as with tcpdump.
+        if word.text.trim().is_empty() && at + 1 == words.len() && !sources.is_empty() {
+            return Ok(());
+        }
         if word.begins_filter() {
             let rest = words[at..].iter().map(|word| word.text.trim());
             let rest = rest.collect::<Vec<_>>().join(" ");

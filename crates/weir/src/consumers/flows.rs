@@ -58,7 +58,7 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
         out: Exports::open(&settings)?,
         reports: Vec::new(),
         kept: Count::default(),
-        has_clock_stamps: input.plan.has_clock_stamps(),
+        has_clock_stamps: true,
         reporter: watch.and_then(Watch::take_reporter),
     };
     Ok(Named::new("flows", input.ordered(sink)))
@@ -82,7 +82,8 @@ struct Flows {
     /// Reports of exports that have ended.
     reports: Vec<ExportReport>,
     kept: Count,
-    /// Frames are stamped by this machine's clock, so the clock advances the table while no frames come.
+    /// The frames of all feeds so far are stamped by this machine's clock, so the clock advances the table while no
+    /// frames come.
     has_clock_stamps: bool,
     /// Sends the flows to viewers.
     reporter: Option<Reporter>,
@@ -143,6 +144,10 @@ impl Sink for Flows {
         Ok(())
     }
 
+    fn joined_foreign_clock(&mut self) {
+        self.has_clock_stamps = false;
+    }
+
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
         self.take_all(std::iter::once(*record));
         Ok(())
@@ -165,6 +170,7 @@ impl Sink for Flows {
 
     fn flush(&mut self) -> Result<(), ConsumerError> {
         if self.has_clock_stamps
+            && !self.links.is_empty()
             && let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH)
         {
             let Flows { table, out, .. } = self;

@@ -16,6 +16,7 @@ use weir_store::recorder::settings::Compression;
 use weir_store::recorder::{RecorderReport, Settings};
 
 use crate::cli::RotateArgs;
+use crate::error_words::without_number;
 use crate::privileges;
 
 use super::{Input, RunConsumer};
@@ -52,6 +53,8 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
         compression: input.plan.outputs.compress.map(|level| Compression { level, threads }),
         look_back: input.plan.outputs.look_back.clone(),
         may_begin: privileges::are_settled,
+        // The failure of the only volume is the error with which the recorder ends.
+        volume_failed: if directories.len() > 1 { say_left_out } else { |_, _| () },
         ..defaults
     };
     if let Some(look_back) = &settings.look_back {
@@ -77,6 +80,15 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
         );
     }
     Ok(Box::new(recorder))
+}
+
+/// Reports a volume that is not written to any more. The others get its frames.
+fn say_left_out(directory: &Path, error: &io::Error) {
+    let why = without_number(&error.to_string());
+    eprintln!(
+        "weir: {}: left out from now on: {why}; the other volumes go on",
+        directory.display()
+    );
 }
 
 /// Returns the error text for a directory that cannot be created.

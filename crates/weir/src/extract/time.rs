@@ -11,6 +11,9 @@ use crate::units;
 /// The text is not a time; the message shows the forms.
 pub fn parse(text: &str, now: DateTime<Local>) -> Result<u64> {
     let text = text.trim();
+    if text == "now" {
+        return Ok(nanoseconds(now));
+    }
     if let Some(ago) = text.strip_prefix('-').or_else(|| text.strip_suffix(" ago"))
         && let Ok(ago) = units::duration(ago)
     {
@@ -31,7 +34,7 @@ pub fn parse(text: &str, now: DateTime<Local>) -> Result<u64> {
     }
     bail!(
         "'{text}' is no time; write it like 2026-11-26T09:27:19Z, '2026-11-26 09:27' or 09:27:19 (local time), \
-         1795685239.5 (seconds since 1970) or -5m (five minutes ago)"
+         1795685239.5 (seconds since 1970), -5m (five minutes ago; s, h and d are seconds, hours and days) or now"
     )
 }
 
@@ -74,7 +77,9 @@ mod tests {
         let now = Local.with_ymd_and_hms(2026, 11, 26, 9, 30, 0).unwrap();
         let at = |text: &str| parse(text, now).unwrap();
         let base = nanoseconds(now);
+        assert_eq!(at("now"), base);
         assert_eq!(at("-5m"), base - 300_000_000_000);
+        assert_eq!(at("-2d"), base - 172_800_000_000_000);
         assert_eq!(at("90s ago"), base - 90_000_000_000);
         assert_eq!(at("09:30"), base);
         assert_eq!(at("2026-11-26 09:30:00.5"), base + 500_000_000);

@@ -31,8 +31,8 @@ pub(super) fn check(args: &CaptureArgs) -> Result<()> {
         }
         if at > 0 {
             bail!(
-                "{iface}: no such interface here, and no filter begins with this word; `ip -brief link` lists the \
-                 interfaces"
+                "{iface}: no such interface here (`ip -brief link` lists them), and not taken for the beginning of a \
+                 filter; any filter can be written as --filter '{iface} ...'"
             );
         }
     }

@@ -61,6 +61,11 @@ impl HostControl {
         CaptureError::Daemon { feed: self.address.to_string(), path: self.path.clone(), reason }
     }
 
+    /// Returns the error for a feed that the daemon has closed.
+    pub(super) fn closed(&self, reason: String) -> CaptureError {
+        CaptureError::FeedClosed { feed: self.address.to_string(), path: self.path.clone(), reason }
+    }
+
     fn failed(&self, error: ClientError) -> CaptureError {
         match error {
             ClientError::Ring(error) => error.into(),

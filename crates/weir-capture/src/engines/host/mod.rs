@@ -140,7 +140,7 @@ impl Source for HostFeeds {
         let Some(reason) = self.control.wait_for_end(limit) else { return Ok(Pumped::More) };
         match reason {
             EndReason::SourceEnded => Ok(Pumped::Ended),
-            EndReason::Failed(reason) if !self.follows => Err(self.control.refused(reason)),
+            EndReason::Failed(reason) if !self.follows => Err(self.control.closed(reason)),
             why @ (EndReason::Failed(_) | EndReason::Moved | EndReason::DaemonEnded) => {
                 Err(CaptureError::FeedEnded { feed: self.info.source.clone(), why })
             }

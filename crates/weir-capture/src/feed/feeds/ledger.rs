@@ -15,6 +15,17 @@ impl Shared {
     }
 
     pub(super) fn ledger(&self, entry: &Entry) -> Ledger {
+        // Read before the engine's count of offered frames, so that while frames come no more of them are captured or
+        // filtered than offered.
+        let mut fanned = Ledger::default();
+        let sum = |count: fn(&BranchCounts) -> &AtomicU64| {
+            let counts = entry.counts.iter().map(|own| count(own).load(Ordering::Acquire));
+            counts.sum::<u64>()
+        };
+        fanned.filtered = sum(|own| &own.filtered);
+        fanned.blocked = sum(|own| &own.blocked);
+        fanned.sampled = sum(|own| &own.sampled);
+        count_written(&mut fanned, &entry.rings);
         let engine = self.engine();
         let mut ledger = engine.clone();
         ledger.filtered = engine.filtered.saturating_sub(entry.before.filtered);
@@ -37,14 +48,11 @@ impl Shared {
             true => came + ledger.filtered + ledger.dropped(),
             false => engine.offered.saturating_sub(before + entry.before.offered),
         };
-        let sum = |count: fn(&BranchCounts) -> &AtomicU64| {
-            let counts = entry.counts.iter().map(|own| count(own).load(Ordering::Acquire));
-            counts.sum::<u64>()
-        };
-        ledger.filtered += sum(|own| &own.filtered);
-        ledger.blocked += sum(|own| &own.blocked);
-        ledger.sampled += sum(|own| &own.sampled);
-        count_written(&mut ledger, &entry.rings);
-        ledger
+        ledger.filtered += fanned.filtered;
+        ledger.blocked += fanned.blocked;
+        ledger.sampled += fanned.sampled;
+        // An engine's own counts of written frames are of other rings.
+        let Ledger { captured, kept_bytes, wire_bytes, super_frames, .. } = fanned;
+        Ledger { captured, kept_bytes, wire_bytes, super_frames, ..ledger }
     }
 }
