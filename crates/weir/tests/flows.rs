@@ -2,11 +2,32 @@
 
 mod common;
 
+use std::fs;
+
 use serde_json::Value;
 
 use common::flows::{Flows, by_key, by_tshark, lines};
 use common::frames::{Sender, arp};
 use common::{Run, bed, closes, folder, generate, number, path, ready, settle, weir};
+
+#[test]
+fn flows_of_generated_frames_of_a_daemon_are_timed_by_the_frames() {
+    let dir = folder();
+    let [config, socket] = ["weir.toml", "socket"].map(|name| dir.path().join(name));
+    let source = "gen:size=100,flows=10,rate=2kpps";
+    fs::write(&config, format!("[sources.made]\nsource = '{source}'\neverybody = true\n")).unwrap();
+    let [config, socket] = [config, socket].map(|path| path.display().to_string());
+    let mut daemon = Run::here(weir(&format!("serve --config {config} --socket {socket}")));
+    daemon.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
+    let line = format!("flows host:made --socket {socket} --json --duration 2s");
+    let (flows, report) = lines(&Run::here(weir(&line)).end().expect(0).stdout);
+    closes(&report);
+    assert_eq!(flows.len(), 10, "{report}");
+    for steps in ["clock_steps_ahead", "clock_steps_back"] {
+        assert_eq!(number(&report["flows"], steps), 0, "{report}");
+    }
+    daemon.stop();
+}
 
 #[test]
 fn root_flows_of_traces_are_those_of_tshark() {

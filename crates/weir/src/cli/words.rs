@@ -150,6 +150,10 @@ mod tests {
             ("eth0 !arp", &["eth0"], Some("!arp")),
             ("vm:web docker:db/eth0", &["vm:web", "docker:db/eth0"], None),
             ("eth0 --filter udp", &["eth0"], Some("udp")),
+            ("eth0 isis", &["eth0"], Some("isis")),
+            // As by "$FILTER" in a script, if it is empty.
+            ("eth0 ", &["eth0"], None),
+            ("-r a.pcap ", &["file:a.pcap"], None),
         ] {
             let expected =
                 (sources.iter().map(ToString::to_string).collect(), filter.map(str::to_owned));
