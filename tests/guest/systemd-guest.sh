@@ -82,7 +82,7 @@ of_group weir capture host:made --json >/tmp/ends.json 2>/tmp/ends.talk &
 reader=$!
 until_true 'a reader' grep -q 'made: host' /tmp/ends.talk
 systemctl stop weir-guest
-until_true 'it is told' grep -q 'the daemon has ended, or has closed the feed; waiting' /tmp/ends.talk
+until_true 'it is told' grep -q 'the daemon has ended; waiting' /tmp/ends.talk
 kill -INT $reader
 wait $reader || die "a reader ended with $?: $(cat /tmp/ends.talk)"
 jq -e '.unexplained == 0' /tmp/ends.json >/dev/null || die "$(cat /tmp/ends.json)"

@@ -51,20 +51,22 @@ for machine in pc q35; do
     for ((at = 1; at <= warm; at++)); do cycle "$at"; done
     qemu_pid=${machine_pid[one]}
     before=("$(count_of "$qemu_pid")" "$(maps_of "$qemu_pid")" "$(count_of "$daemon_pid")" "$(kib_of "$daemon_pid")"
-        "$(broker_fds)" "$(broker_maps)")
+        "$(broker_fds)" "$(broker_maps)" "$(maps_of "$daemon_pid")")
     for ((at = 1; at <= rounds; at++)); do cycle "$at"; done
     kill -0 "$daemon_pid" && kill -0 "$qemu_pid" || die 'the daemon or QEMU has ended'
     until_true "QEMU's descriptors (${before[0]})" no_more_than "${before[0]}" count_of "$qemu_pid"
     until_true "QEMU's mappings (${before[1]})" no_more_than "${before[1]}" maps_of "$qemu_pid"
     until_true "the daemon's descriptors (${before[2]})" no_more_than "${before[2]}" count_of "$daemon_pid"
-    # VmRSS counts touched pages only: a leaked mapping is found by the descriptors. 4 MiB are for variation between runs;
-    # 40 KiB a cycle are less than a leaked thread or table, which 100 cycles (`make soak`) show.
+    until_true "the daemon's mappings (${before[6]})" no_more_than "${before[6]}" maps_of "$daemon_pid"
+    # VmRSS counts touched pages only, so mappings are counted apart. 4 MiB are for variation between runs; 40 KiB a cycle
+    # are less than a leaked thread or table, which 100 cycles (`make soak`) show.
     no_more_than $((before[3] + 4096 + 40 * rounds)) kib_of "$daemon_pid" ||
         die "the daemon has $(kib_of "$daemon_pid") KiB, and had ${before[3]}"
     until_true "the broker's descriptors (${before[4]})" no_more_than "${before[4]}" broker_fds
     until_true "the broker's mappings (${before[5]} + 4)" no_more_than $((before[5] + 4)) broker_maps
     say "cycles: before ${before[*]}; after $(count_of "$qemu_pid") $(maps_of "$qemu_pid") $(count_of "$daemon_pid") \
-$(kib_of "$daemon_pid") $(broker_fds) $(broker_maps) (QEMU's descriptors and mappings, the daemon's descriptors and KiB, the broker's)"
+$(kib_of "$daemon_pid") $(broker_fds) $(broker_maps) $(maps_of "$daemon_pid") (QEMU's descriptors and mappings, the \
+daemon's descriptors and KiB, the broker's descriptors and mappings, the daemon's mappings)"
     kill_machine one
     end "$daemon_pid"
     daemon_pid=

@@ -55,7 +55,7 @@ pub enum CaptureError {
         iface: String,
     },
     /// A daemon has ended a feed, and may offer it again.
-    #[error("{feed}: {why}; what came before is kept")]
+    #[error("{feed}: {why}; what came before is kept, and the feed may be opened again")]
     FeedEnded {
         /// The address of the feed: `host:NAME`.
         feed: String,

@@ -25,7 +25,7 @@ impl fmt::Display for EndReason {
         match self {
             EndReason::SourceEnded => f.write_str("its source has ended"),
             EndReason::Failed(reason) => f.write_str(reason),
-            EndReason::Moved => f.write_str("it goes on in other rings; open it again"),
+            EndReason::Moved => f.write_str("it goes on in other rings"),
             EndReason::DaemonEnded => f.write_str("the daemon has ended"),
         }
     }

@@ -322,6 +322,9 @@ mod tests {
         let key = FlowKey { protocol: protocol::UDP_LITE, ..record.key };
         let text = line(&FlowRecord { key, ..record }, None, false);
         assert!(text.contains("\"src_port\":1000,\"dst_port\":80"), "{text}");
+        let fragment = FlowKey { protocol: protocol::UDP, src_port: 0, dst_port: 0, ..record.key };
+        let text = line(&FlowRecord { key: fragment, ..record }, None, false);
+        assert!(!text.contains("src_port") && !text.contains("dst_port"), "{text}");
         let icmp = FlowKey { protocol: protocol::ICMP, src_port: 0, dst_port: 0, ..record.key };
         let shown = shown(&FlowRecord { key: icmp, icmp: Some((8, 0)), ..record }, None, false);
         assert!(shown.get("reverse").is_none() && shown.get("src_port").is_none(), "{shown}");

@@ -168,3 +168,23 @@ fn root_the_child_gives_up_the_rights_of_root_before_it_reads_the_text() {
         assert_ne!(word(status, "Uid:"), "0", "{status}");
     });
 }
+
+#[test]
+fn names_are_looked_up_by_the_child() {
+    let by_name = compiler().compile(r"host localhost and tcp port http and ip proto \tcp");
+    // The addresses of `localhost` depend on this machine, so only the program's length is checked.
+    assert!(by_name.expect("names that every machine knows").insns().len() > 5);
+}
+
+#[test]
+fn a_host_that_is_not_known_is_told_from_a_mistake_that_only_reads_like_it() {
+    // The message for this mistake quotes the filter, so it contains the words "unknown host".
+    let mistake = compiler().compile("unknown host").expect_err("a mistake");
+    assert!(
+        mistake.to_string().contains("unknown host") && !mistake.is_unknown_host(),
+        "{mistake}"
+    );
+    // This name is longer than the DNS allows, so no resolver sends a query for it.
+    let unknown = compiler().compile(&format!("host {}", "x".repeat(300))).expect_err("no host");
+    assert!(unknown.is_unknown_host(), "{unknown}");
+}

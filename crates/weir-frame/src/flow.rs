@@ -31,7 +31,7 @@ pub struct FlowKey {
 
 impl FlowKey {
     /// Returns whether the ports of the flow are known. They are not if its protocol has none, or if only fragments
-    /// without ports were seen.
+    /// without ports were seen. A flow whose ports are really both 0 cannot be told from these.
     #[must_use]
     pub const fn has_known_ports(&self) -> bool {
         has_ports(self.protocol) && (self.src_port | self.dst_port) != 0

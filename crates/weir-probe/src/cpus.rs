@@ -102,8 +102,8 @@ impl CpuList {
     /// Checks that the calling thread may run on all CPUs of the list.
     ///
     /// # Errors
-    /// A text that names the first CPU that is missing, offline, or excluded by taskset or cpuset; or the kernel does
-    /// not tell the thread's affinity.
+    /// A text: it names the first CPU that is missing, offline, or excluded by taskset or cpuset, or says that the
+    /// kernel does not tell the thread's affinity.
     pub fn check(&self) -> Result<(), String> {
         let allowed = sched_getaffinity(None)
             .map_err(|error| format!("{self}: the CPUs of this process are not known ({error})"))?;

@@ -49,6 +49,7 @@ use weir_consumer::{
 };
 use weir_disk::{Completed, Disk, Spare};
 use weir_frame::pcapng::Statistics;
+use weir_ring::Clock;
 
 use crate::names::Names;
 pub use error::RecorderError;
@@ -158,6 +159,13 @@ impl<D: Disk> Consumer for Recorder<D> {
     fn join(&mut self, feed: JoinedFeed) -> Result<(), ConsumerError> {
         let (key, output, label) = (feed.key, feed.output, feed.label.clone());
         let rings = feed.rings.clone();
+        for ring in &rings {
+            if ring.identity()?.clock == Clock::Foreign
+                && let Some(history) = &mut self.history
+            {
+                history.go_by_frames();
+            }
+        }
         self.lanes.join(feed)?;
         let numbering = self.lanes.numbering().clone();
         for (number, ring) in rings.iter().enumerate() {

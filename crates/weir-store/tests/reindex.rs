@@ -49,6 +49,25 @@ fn all(rig: &Rig) -> Vec<Frame> {
 }
 
 #[test]
+fn a_file_that_ends_in_the_middle_is_told_with_the_place() {
+    let rig = recorded();
+    let index = index_files(rig.directories[0].path()).remove(0);
+    let file = index.with_extension("");
+    let length = fs::metadata(&file).unwrap().len();
+    fs::File::options().write(true).open(&file).unwrap().set_len(length - 5000).unwrap();
+    fs::remove_file(&index).unwrap();
+    let report = run(&rig.paths(), false, false);
+    let found = report.events.iter().find_map(|event| match event {
+        Event::Indexed { path, frames, damaged_at, .. } if *path == file => {
+            Some((*frames, *damaged_at))
+        }
+        _ => None,
+    });
+    let (frames, damaged_at) = found.expect("it has no index");
+    assert!(frames > 0 && damaged_at.is_some_and(|at| at < length - 5000), "{damaged_at:?}");
+}
+
+#[test]
 fn an_index_made_anew_is_that_of_the_recorder() {
     for rig in [recorded(), fill(Rig::compressed(2))] {
         indexes_made_anew_are_those_of(&rig);

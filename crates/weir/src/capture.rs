@@ -52,6 +52,7 @@ pub fn run(args: &CaptureArgs) -> Result<u8> {
     signals::ignore_usr2()?;
     pipes::wait_for(&args.input, &stop)?;
     let plan = CapturePlan::new(args)?;
+    args.print_note().into_iter().for_each(|note| eprintln!("weir: {note}"));
     let result = execute(&plan, &stop, Rights::GiveUp)?;
     conclude(&plan, result, &stop)
 }

@@ -312,6 +312,12 @@ fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
             grouped(stats.skipped_by_time.bytes),
             grouped(stats.skipped_by_index.bytes),
         );
+        if stats.indexes_missing > 0 {
+            let files = counted(stats.indexes_missing, "file");
+            eprintln!(
+                "weir: without an index: {files}, also read to find the frames; weir index makes indexes"
+            );
+        }
     }
     Ok(())
 }

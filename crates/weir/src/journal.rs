@@ -5,6 +5,7 @@ mod accounts;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use weir_capture::error::error_text;
 use weir_capture::{CaptureError, InterfaceLedger, SourceEvent};
@@ -15,6 +16,9 @@ use weir_ring::Ledger;
 
 use accounts::Accounts;
 pub use accounts::NotJoined;
+
+/// For how long a daemon keeps the place of a feed that it has moved to other rings.
+const MOVED_FEEDS_WAIT: Duration = Duration::from_secs(10);
 
 /// The probe's events so far.
 #[derive(Default)]
@@ -42,8 +46,8 @@ pub struct Fate {
     is_over: bool,
     /// The probe has closed the source, and its ledgers are recorded.
     is_closed: bool,
-    /// The daemon has moved the feed to other rings, which are not open yet.
-    is_moving: bool,
+    /// When the daemon moved the feed to other rings, if they are not open yet.
+    moved: Option<Instant>,
 }
 
 /// An event to be reported to the user.
@@ -81,13 +85,14 @@ impl Journal {
             Event::CameBack(source) => {
                 let fate = state.fate(source);
                 fate.lives += 1;
-                // A moved feed has lost nothing, so nothing needs to be reported.
-                if !std::mem::take(&mut fate.is_moving) {
+                // A moved feed that is opened in time has no gap, so nothing needs to be reported.
+                let moved = fate.moved.take();
+                if moved.is_none_or(|moved| moved.elapsed() > MOVED_FEEDS_WAIT) {
                     state.notices.push((Some(source), Notice::CameBack));
                 }
             }
             Event::Missing(source, error) => {
-                state.fate(source).is_moving = false;
+                state.fate(source).moved = None;
                 state.notices.push((Some(source), Notice::Missing(error)));
             }
             Event::Vanished(source, error) => state.vanished(source, error),
@@ -209,7 +214,7 @@ impl State {
 
     fn vanished(&mut self, source: SourceId, error: CaptureError) {
         let is_moved = matches!(error, CaptureError::FeedEnded { why: EndReason::Moved, .. });
-        self.fate(source).is_moving = is_moved;
+        self.fate(source).moved = is_moved.then(Instant::now);
         self.notices.push((Some(source), Notice::Vanished(error)));
     }
 
@@ -235,7 +240,6 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use std::time::{Duration, Instant};
     use weir_capture::PlainEngine;
     use weir_capture::generator::MemGen;
     use weir_capture::{Feed, Info, Pumped, Setup, Source};
@@ -291,6 +295,30 @@ mod tests {
             NotJoined { refused: 10, ..NotJoined::default() }
         );
         assert_eq!(journal.ledger(own[0]).captured, 10);
+    }
+
+    #[test]
+    fn a_feed_that_is_moved_is_back_without_a_word_unless_it_was_missing() {
+        let probe = Probe::with_listener(|_| ()).unwrap();
+        let spec = ten_frames(&Arc::new(AtomicBool::new(true)));
+        let (source, _) = probe.open(spec, vec![Feed::default().into()]).unwrap();
+        let feed_ended = |why| CaptureError::FeedEnded { feed: "host:lan".into(), why };
+        for (why, missing, is_told) in [
+            (EndReason::Moved, false, false),
+            (EndReason::Moved, true, true),
+            (EndReason::DaemonEnded, false, true),
+        ] {
+            let journal = Journal::default();
+            journal.note(Event::Vanished(source, feed_ended(why)));
+            if missing {
+                let error = CaptureError::NoInterface { iface: "eth9".into() };
+                journal.note(Event::Missing(source, error));
+            }
+            journal.note(Event::CameBack(source));
+            let told = journal.take_notices();
+            let is_back = |(_, notice): &(_, Notice)| matches!(notice, Notice::CameBack);
+            assert_eq!(told.iter().any(is_back), is_told, "{told:?}");
+        }
     }
 
     /// Brings ten frames, and vanishes then.

@@ -165,14 +165,14 @@ impl CapturePlan {
             },
         };
         feeds.check()?;
-        // Rather refused than captured on fewer CPUs than requested.
+        // Refused, because the capture would run on fewer CPUs than requested.
         let cpus = args.input.cpus.as_ref().map_or(Ok(()), CpuList::check);
         cpus.map_err(|what| anyhow!("--cpus {what}"))?;
         let flags = flag_rules::check(args)?;
         let sources = sources::of(args, &flags)?;
         own_traffic::check(args, &sources)?;
         let is_recorder = names::is_recorder(args);
-        let look_back = look_back::of(args, is_recorder, has_clock_stamps(&sources))?;
+        let look_back = look_back::of(args, is_recorder)?;
         let ring_bytes = memory::ring_bytes(
             args.input.ring_size,
             &sources,
@@ -180,7 +180,8 @@ impl CapturePlan {
             args.input.control.is_some(),
         );
         if let Some(look_back) = &look_back {
-            look_back::check_room(look_back, ring_bytes.saturating_mul(sources.len() as u64))?;
+            let history = memory::rings_bytes(ring_bytes, &sources, &feeds).map(|bytes| bytes / 2);
+            look_back::check_room(look_back, history)?;
         }
         let plan = CapturePlan {
             sources,
@@ -220,11 +221,6 @@ impl CapturePlan {
         memory::check(&plan)?;
         Ok(plan)
     }
-}
-
-fn has_clock_stamps(sources: &[PlannedSource]) -> bool {
-    let has_own_time = |name: &SourceName| matches!(name, SourceName::File(_) | SourceName::Gen(_));
-    sources.iter().all(|source| !has_own_time(&source.name))
 }
 
 /// Returns whether frames may come from more than one interface or go to more than one feed.

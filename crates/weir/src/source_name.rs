@@ -264,10 +264,11 @@ impl FromStr for SourceName {
             Some(iface) => (iface, LinkPattern::parse(iface)),
             None => ("*", Some(LinkPattern::all_but_loopback())),
         };
-        // IFNAMSIZ is 16 with the terminating zero; the kernel forbids slashes and white space.
+        // IFNAMSIZ is 16 with the terminating zero; the kernel forbids slashes, colons and white space
+        // (dev_valid_name in net/core/dev.c).
         let longest = if pattern.is_some() { PATTERN_BYTES_MAX } else { 15 };
         let valid = (1..=longest).contains(&iface.len())
-            && !iface.contains(|c: char| c == '/' || c.is_whitespace());
+            && !iface.contains(|c: char| matches!(c, '/' | ':') || c.is_whitespace());
         if !valid && netns.is_none() {
             if let Some(hint) = usage_hints::file_hint(text) {
                 return Err(hint);
@@ -289,7 +290,7 @@ impl FromStr for SourceName {
         }
         if !valid {
             return Err(format!(
-                "'{iface}' cannot be an interface name (1 to 15 characters, no '/'); \
+                "'{iface}' cannot be an interface name (1 to 15 characters, no '/' and no ':'); \
                  a capture file is file:PATH"
             ));
         }

@@ -12,7 +12,7 @@ use weir_probe::ProbeError;
 use crate::error_words::words;
 use crate::units::counted;
 
-/// The first words of filters. Source: pcap-filter(7).
+/// Words with which filters begin, without those for ATM, SS7 and pflog. Source: pcap-filter(7).
 const FILTER_WORDS: [&str; 71] = [
     "aarp",
     "ah",

@@ -109,12 +109,32 @@ fn what_cannot_be_a_trigger_is_refused_with_a_way_out() {
             "5MiB are bytes",
         ),
         ("capture gen:frames=1 --on-trigger signal".to_owned(), "--write DIR/"),
+        (
+            format!(
+                "capture gen:frames=1 --ring-size 64MiB --write {at}/ --on-trigger signal --save-before 33MiB"
+            ),
+            "here 32MiB",
+        ),
         (format!("trigger --control {at}/none"), "no capture listens there"),
     ] {
         let ended = weir(&line).output().expect("weir");
         let text = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(2), "{line}: {text}");
         assert!(text.contains(word), "{line}: {text}");
+    }
+}
+
+#[test]
+fn half_of_all_rings_may_be_asked_for() {
+    let dir = folder();
+    let at = dir.path().display();
+    for more in ["--save-before 32MiB", "--save-before 64MiB --feed a: --feed b:udp"] {
+        let line = format!(
+            "capture gen:frames=1 --ring-size 64MiB --write {at}/rec/ --on-trigger signal {more}"
+        );
+        let ended = weir(&line).output().expect("weir");
+        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.success(), "{line}: {text}");
     }
 }
 

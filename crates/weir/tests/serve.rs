@@ -285,7 +285,10 @@ fn root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the
     daemon.run().wait_for("that a bad file is refused", refused);
     daemon.configure(&(config("") + "[sources.new]\nsource = \"wrx0\"\neverybody = true\n"));
     daemon.run().signal(libc::SIGHUP);
-    goes.end().refused(&["host:more", "file has changed"]);
+    goes.end().refused(&[
+        "host:more",
+        "has closed the feed: the daemon's file has changed; with --follow",
+    ]);
     daemon.client(&bed, "host:new").stop().expect(0);
     let sent = number(&load.stop().expect(0).json(), "sent");
     settle();
@@ -355,7 +358,7 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
         for run in stays {
             let ended = run.stop().expect(0);
             let says = &ended.stderr;
-            assert!(says.contains("goes on there, and nothing is lost"), "{says}");
+            assert!(says.contains("where it goes on without a gap"), "{says}");
             assert!(!says.contains("captured from here on"), "{says}");
             let json = ended.json();
             closes(&json);
@@ -620,6 +623,8 @@ fn what_cannot_be_served_is_refused_with_the_way_out() {
     refused("[sources.a]\nsource = \"eth0@2/4\"", &["host:a@2/4"]);
     refused("[sources.a]\nengine = \"none\"", &["no engine 'none'"]);
     refused("[sources.a]\ncpus = \"3-1\"", &["sources.a"]);
+    refused("[sources.a]\ncpus = \"1000\"", &["sources.a: cpus = 1000: there is no CPU 1000"]);
+    refused("[sources.a]\nsource = \"host:b\"", &["'host:b' is a feed of a daemon"]);
     fs::write(&config, "").expect("a file");
     fs::set_permissions(&config, Permissions::from_mode(0o666)).expect("permissions");
     refused("", &["weir.toml", "others could change it", "chmod go-w"]);

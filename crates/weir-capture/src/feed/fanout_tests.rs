@@ -226,6 +226,20 @@ fn a_feed_counts_from_the_frame_on_at_which_it_joins() {
 }
 
 #[test]
+fn while_frames_come_no_more_are_captured_than_offered() {
+    let (feeds, mut fanouts) = feeds(1);
+    let slot = feeds.handles().remove(0).slot;
+    push(&mut fanouts[0], 3);
+    // The engine counts at the end of its turn.
+    let ledger = feeds.ledger(slot).unwrap();
+    assert_eq!((ledger.offered, ledger.captured), (3, 3));
+    // At the end nothing may hide that frames were not offered.
+    feeds.end();
+    let ledger = feeds.ledger(slot).unwrap();
+    assert_eq!((ledger.offered, ledger.captured), (0, 3));
+}
+
+#[test]
 fn frames_go_to_exactly_one_of_a_feed_and_its_successor() {
     let (feeds, mut fanouts) = feeds(1);
     let old = feeds.handles().remove(0);

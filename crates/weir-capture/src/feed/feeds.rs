@@ -11,7 +11,7 @@ mod interfaces;
 mod join;
 mod ledger;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_filter::block::BlockList;
@@ -62,6 +62,8 @@ struct Shared {
     seen_by_interface: Vec<Arc<Tally>>,
     /// Counts of the engine for all feeds.
     engine: Mutex<Ledger>,
+    /// Whether the source stops.
+    has_ended: AtomicBool,
     admit: Box<Admit>,
     /// The interfaces, if the source has several.
     interfaces: Option<Several>,
@@ -152,6 +154,7 @@ impl Feeds {
             seen,
             seen_by_interface,
             engine: Mutex::default(),
+            has_ended: AtomicBool::new(false),
             admit,
             interfaces,
             state: Mutex::new(State {
@@ -238,6 +241,7 @@ impl Feeds {
     /// Refuses new feeds from now on, because the source stops.
     pub fn end(&self) {
         self.lock().is_over = true;
+        self.shared.has_ended.store(true, Ordering::Release);
     }
 
     /// Returns the interface for changing these feeds from any thread.

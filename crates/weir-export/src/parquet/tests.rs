@@ -10,7 +10,7 @@ use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::Field;
 use proptest::prelude::*;
 use weir_flow::{EndReason, Totals, community_id};
-use weir_frame::flow::FlowKey;
+use weir_frame::flow::{FlowKey, has_ports};
 use weir_frame::headers::{Addresses, protocol};
 
 use crate::export::Owner;
@@ -351,7 +351,9 @@ fn fields(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> Fiel
     let time = |ns: u64| Field::Long(ns.try_into().unwrap_or(i64::MAX));
     let byte = |byte: Option<u8>| byte.map_or(Field::Null, Field::UByte);
     let short = |short: Option<u16>| short.map_or(Field::Null, Field::UShort);
-    let port = |port: u16| short(key.has_known_ports().then_some(port));
+    let port = |port: u16| {
+        short((has_ports(key.protocol) && (key.src_port, key.dst_port) != (0, 0)).then_some(port))
+    };
     let is_tcp = key.protocol == protocol::TCP;
     let reverse = |field: Field| if is_biflow { field } else { Field::Null };
     let [src, dst] = addresses_text(&key.addresses);

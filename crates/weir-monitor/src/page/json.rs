@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_flow::{NotFlows, Totals};
-use weir_frame::flow::{has_ports, protocol_name};
+use weir_frame::flow::protocol_name;
 use weir_frame::headers::Addresses;
 
 use crate::view::{FlowView, Rates, SourceView, Talker, TrafficCounts, View};
@@ -218,7 +218,7 @@ impl<'a> Flow<'a> {
             Addresses::V4 { src, dst } => [src.to_string(), dst.to_string()],
             Addresses::V6 { src, dst } => [src.to_string(), dst.to_string()],
         };
-        let has_ports = has_ports(key.protocol);
+        let has_ports = key.has_known_ports();
         let origin = view.origins.get(record.interface as usize);
         Flow {
             start_ms: milliseconds(record.first_ns),

@@ -1,7 +1,6 @@
 //! Formats all fields of a flow.
 
 use weir_flow::{FlowRecord, Totals, community_id};
-use weir_frame::flow::has_ports;
 use weir_frame::headers::protocol;
 
 use super::text;
@@ -13,7 +12,7 @@ pub fn fields(flow: &FlowView, view: &View) -> Vec<(&'static str, String)> {
         &flow.record;
     let [source, destination] = text::addresses(key);
     let mut fields = vec![("source", source), ("destination", destination)];
-    if has_ports(key.protocol) {
+    if key.has_known_ports() {
         fields.push(("source port", key.src_port.to_string()));
         fields.push(("destination port", key.dst_port.to_string()));
     }

@@ -11,7 +11,7 @@ use weir_consumer::{ConsumerError, Cursor, Lanes, Skip};
 use weir_disk::Disk;
 use weir_ring::{Batch, BlockRest, Poll};
 
-use super::look_back::{Began, Cause, Clock, LookBack, LookBackReport, Span};
+use super::look_back::{Began, Cause, LookBack, LookBackReport, Span};
 use super::stream::Stream;
 use super::watcher::{Watcher, Windows};
 
@@ -29,6 +29,8 @@ pub struct History {
     begun_ns: Option<u64>,
     /// The newest time of a block that was skipped because the ring was full, in nanoseconds since the Unix epoch.
     full_ns: u64,
+    /// Whether the current time is that of the newest frame, and not that of the machine's clock.
+    goes_by_frames: bool,
     windows: Windows,
     pub report: LookBackReport,
 }
@@ -50,9 +52,16 @@ impl History {
             saving: None,
             begun_ns: None,
             full_ns: 0,
+            goes_by_frames: false,
             windows: Windows::default(),
             report: LookBackReport::default(),
         }
+    }
+
+    /// Takes the time of the newest frame for the current time from now on, because some frames are not stamped by this
+    /// machine's clock.
+    pub fn go_by_frames(&mut self) {
+        self.goes_by_frames = true;
     }
 
     pub fn is_saving(&self) -> bool {
@@ -147,7 +156,7 @@ impl History {
 
     /// Ends the save, after the whole wanted part was read.
     pub fn end_saving(&mut self) {
-        self.saving = None;
+        (self.saving, self.full_ns) = (None, 0);
     }
 
     /// Skips, after a trigger, the frames that are too old for it: the recorder may not have skipped them in time.
@@ -207,16 +216,11 @@ impl History {
     }
 
     fn now_ns(&self, lanes: &Lanes<Option<usize>>) -> u64 {
-        match self.asks.clock {
-            Clock::Wall => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |time| time.as_nanos() as u64),
-            Clock::Frames => lanes
-                .iter()
-                .filter_map(|lane| lane.cursor.reader().newest_ns())
-                .max()
-                .unwrap_or_default(),
+        if self.goes_by_frames {
+            let newest = lanes.iter().filter_map(|lane| lane.cursor.reader().newest_ns());
+            return newest.max().unwrap_or_default();
         }
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
     }
 }
 

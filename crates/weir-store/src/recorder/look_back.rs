@@ -18,8 +18,6 @@ pub struct LookBack {
     pub asked: Asked,
     /// Triggers in the frames.
     pub watch: Watch,
-    /// The clock for the current time.
-    pub clock: Clock,
     /// Called each time that saving begins, on the recorder's thread.
     pub began: fn(&Began),
 }
@@ -88,15 +86,6 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// The clock for the current time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
-    /// The machine's clock, for live frames.
-    Wall,
-    /// The times of the frames, for traces.
-    Frames,
-}
-
 /// The kind of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -130,7 +119,7 @@ pub struct Began {
     pub at_ns: u64,
     /// Time from the oldest saved frame to the trigger.
     pub before: Duration,
-    /// Whether the rings had room for less than the wanted time.
+    /// Whether a ring had room for less than the wanted time.
     pub is_short: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Frames of these tests are a nanosecond apart, a thousand to a block.
 
 use super::*;
-use crate::recorder::look_back::{Asked, Clock, LookBack, LookBackReport, Span, Watch};
+use crate::recorder::look_back::{Asked, LookBack, LookBackReport, Span, Watch};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use weir_filter::Program;
@@ -12,14 +12,7 @@ fn time(ns: u64) -> Span {
 
 fn rig(blocks: u64, before: Span, after: Span, watch: Watch) -> (Rig, Asked) {
     let asked = Asked::default();
-    let look_back = LookBack {
-        before,
-        after,
-        asked: asked.clone(),
-        watch,
-        clock: Clock::Frames,
-        began: |_| (),
-    };
+    let look_back = LookBack { before, after, asked: asked.clone(), watch, began: |_| () };
     (Rig::new(blocks, |settings| settings.look_back = Some(look_back)), asked)
 }
 
@@ -99,7 +92,6 @@ fn compressed_files_of_a_trigger_are_complete_once_its_time_is_over() {
         after: time(2500),
         asked: asked.clone(),
         watch: Watch::default(),
-        clock: Clock::Frames,
         began: |_| (),
     };
     let mut rig = Rig::new(8, |settings| {
@@ -161,7 +153,6 @@ fn a_trigger_says_that_the_rings_had_room_for_less_than_was_wanted() {
             after: time(0),
             asked: asked.clone(),
             watch: Watch::default(),
-            clock: Clock::Frames,
             began: |began| SHORT.lock().unwrap().push(began.is_short),
         };
         let mut rig = Rig::new(16, |settings| settings.look_back = Some(look_back));

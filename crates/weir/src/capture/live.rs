@@ -160,8 +160,7 @@ pub fn text(notice: &Notice) -> String {
 fn feed_ended(why: &EndReason) -> String {
     match why {
         EndReason::Moved => {
-            "the daemon moves the feed to other rings; it goes on there, and nothing is lost"
-                .to_owned()
+            "the daemon moves the feed to other rings, where it goes on without a gap".to_owned()
         }
         EndReason::Failed(reason) => {
             format!(

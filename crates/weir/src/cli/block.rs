@@ -17,7 +17,7 @@ pub struct BlockArgs {
     /// A file with more entries, one a line; text behind a # is ignored
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// Exclude the entries only for this time: 30s, 10m, 1h; up to 720h, which is 30 days [default with --from: 10m]
+    /// Exclude the entries only for this time: 30s, 10m, 1h, 7d; up to 30d [default with --from: 10m]
     #[arg(long = "for", value_name = "TIME", value_parser = units::block_time)]
     #[arg(conflicts_with_all = ["remove", "clear"])]
     pub time: Option<Duration>,

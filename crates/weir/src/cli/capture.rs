@@ -95,7 +95,7 @@ pub(super) fn check_list(given: &ArgMatches) -> Result<(), clap::Error> {
         return Ok(());
     }
     // -n is accepted: it has no effect in a capture either.
-    let heeded = ["list_interfaces", "json", "_numbers"];
+    let heeded = ["list_interfaces", "json", "numeric"];
     let is_typed = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
     let mut ids = given.ids().map(Id::as_str);
     // clap names a group of flags after their struct, with uppercase letters.
@@ -146,6 +146,15 @@ impl CaptureArgs {
             netdev: None,
             flows: None,
         }
+    }
+
+    /// Returns a note if -n was given, as for tcpdump's lines, and the frames are neither printed nor kept.
+    pub fn print_note(&self) -> Option<&'static str> {
+        let has_output =
+            self.print.print || self.count || self.input.json || !self.write.is_empty();
+        (self.input.numeric > 0 && !has_output && !self.input.quiet).then_some(
+            "frames are counted only; --print prints them as lines, and --write FILE keeps them",
+        )
     }
 
     /// Returns the words to type instead of a given flag of tcpdump, if Weir does not have the flag.

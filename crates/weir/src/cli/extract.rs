@@ -17,7 +17,7 @@ pub struct ExtractArgs {
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,
     /// Frames from this time on: 2026-11-26T09:27:19Z, '2026-11-26 09:27' and 09:27:19 (local time), 1795685239.5
-    /// (seconds since 1970), -5m (five minutes ago)
+    /// (seconds since 1970), -5m (five minutes ago), -2d (two days ago), now
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
     /// Frames before this time

@@ -43,7 +43,7 @@ pub struct InputArgs {
     pub(super) read: Vec<String>,
     /// Show addresses and ports as numbers, as without this flag, too
     #[arg(short = 'n', action = clap::ArgAction::Count, hide = true)]
-    _numbers: u8,
+    pub(super) numeric: u8,
     /// Capture only frames that match, in tcpdump's syntax: 'tcp port 80'. The filter runs in the kernel where
     /// possible
     #[arg(long, value_name = "EXPR")]

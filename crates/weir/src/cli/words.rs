@@ -95,7 +95,11 @@ fn check_filter(
         )));
     }
     if sources.is_empty() {
-        let text = format!("'{}' is no source, but begins a filter; {}", first.text, hint(filter));
+        let text = format!(
+            "'{0}' is no source, but begins a filter; {1}; for an interface of that name: -i {0}",
+            first.text,
+            hint(filter)
+        );
         return Err(refusal(&text));
     }
     match before {

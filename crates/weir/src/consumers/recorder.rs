@@ -82,13 +82,10 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
     Ok(Box::new(recorder))
 }
 
-/// Reports a volume that is not written to any more. The others get its frames.
+/// Reports a volume that is not written to any more.
 fn say_left_out(directory: &Path, error: &io::Error) {
     let why = without_number(&error.to_string());
-    eprintln!(
-        "weir: {}: left out from now on: {why}; the other volumes go on",
-        directory.display()
-    );
+    eprintln!("weir: {}: left out from now on: {why}", directory.display());
 }
 
 /// Returns the error text for a directory that cannot be created.

@@ -135,8 +135,8 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
     if let Some(chosen) = args.input.engine.0.or_else(best).filter(|_| interfaces) {
         let names: Vec<_> = live.iter().map(|engine| engine.name).collect();
         bail!(
-            "{flag} is for --engine {}, not for {}; take that, or leave {flag} out",
-            names.join(" and "),
+            "{flag} is for --engine {}, not for {}; choose such an engine, or leave {flag} out",
+            names.join(" or "),
             chosen.name
         );
     }
@@ -205,12 +205,12 @@ mod tests {
             ("--hook tc", "gen: file:a", "eth0", "interfaces"),
             ("--consume", "gen: file:a", "eth0", "interfaces"),
             ("--record-queue", "gen: file:a", "eth0", "interfaces"),
-            ("--record-queue", af_packet, "eth0", "bpf and af_xdp and dpdk, not for af_packet"),
-            ("--consume", "--engine pcap eth0", "eth0", "bpf and af_xdp and dpdk, not for pcap"),
+            ("--record-queue", af_packet, "eth0", "bpf or af_xdp or dpdk, not for af_packet"),
+            ("--consume", "--engine pcap eth0", "eth0", "bpf or af_xdp or dpdk, not for pcap"),
             ("--copiers 2", "eth0", af_xdp, "af_xdp, not for bpf"),
-            ("--queues 0-3", "eth0", af_xdp, "af_xdp and dpdk, not for bpf"),
-            ("--timestamp copy", "eth0", af_xdp, "af_xdp and dpdk, not"),
-            ("--hugepages", "eth0", "gen:", "af_packet and pcap and dpdk, not for bpf"),
+            ("--queues 0-3", "eth0", af_xdp, "af_xdp or dpdk, not for bpf"),
+            ("--timestamp copy", "eth0", af_xdp, "af_xdp or dpdk, not"),
+            ("--hugepages", "eth0", "gen:", "af_packet or pcap or dpdk, not for bpf"),
             ("--speed 2x", "gen: eth0", "file:a", "capture files"),
             ("--no-wait", "gen: eth0", "file:a", "capture files"),
             ("--direction in", "gen:", "file:a", "capture files"),

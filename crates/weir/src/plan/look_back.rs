@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use weir_store::recorder::look_back::{Asked, Began, Clock, LookBack, Span, Watch};
+use weir_store::recorder::look_back::{Asked, Began, LookBack, Span, Watch};
 
 use crate::cli::{CaptureArgs, TriggerName};
 use crate::feeds;
@@ -12,12 +12,8 @@ use crate::feeds;
 /// Default time that is saved after a trigger.
 const AFTER: Span = Span::Time(Duration::from_secs(10));
 
-/// Returns the settings, if a trigger was given. `has_clock_stamps`: frames are stamped by this machine's clock.
-pub(super) fn of(
-    args: &CaptureArgs,
-    is_recorder: bool,
-    has_clock_stamps: bool,
-) -> Result<Option<LookBack>> {
+/// Returns the settings, if a trigger was given.
+pub(super) fn of(args: &CaptureArgs, is_recorder: bool) -> Result<Option<LookBack>> {
     let own = &args.look_back;
     let Some(first) = own.on_trigger.first() else { return Ok(None) };
     if !is_recorder {
@@ -48,28 +44,29 @@ pub(super) fn of(
         after: own.save_after.unwrap_or(AFTER),
         asked: Asked::default(),
         watch,
-        clock: if has_clock_stamps { Clock::Wall } else { Clock::Frames },
         began: say,
     }))
 }
 
-/// Refuses to save more bytes than the rings keep as history.
-pub(super) fn check_room(look_back: &LookBack, rings_bytes: u64) -> Result<()> {
-    let Span::Bytes(bytes) = look_back.before else { return Ok(()) };
-    if bytes > rings_bytes / 2 {
-        bail!(
+/// Refuses to save more bytes than all rings keep as history, if that is known.
+pub(super) fn check_room(look_back: &LookBack, history_bytes: Option<u64>) -> Result<()> {
+    match (look_back.before, history_bytes) {
+        (Span::Bytes(bytes), Some(history)) if bytes > history => bail!(
             "--save-before {}MiB: half of the rings is history at most, here {}MiB; give a larger --ring-size, or \
              leave --save-before out to save all that they have",
             bytes.div_ceil(1 << 20),
-            rings_bytes >> 21
-        );
+            history >> 20
+        ),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn say(began: &Began) {
     let Began { cause, before, is_short, .. } = began;
-    let why = if *is_short { "; the rings had room for no more (--ring-size)" } else { "" };
+    let why = match is_short {
+        true => "; at least one ring had no room for all of --save-before (--ring-size)",
+        false => "",
+    };
     eprintln!(
         "weir: trigger ({cause}): recording, from {:.3} s before it on{why}",
         before.as_secs_f64()

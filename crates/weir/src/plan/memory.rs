@@ -57,6 +57,24 @@ fn goes_at_full_speed(name: &SourceName) -> bool {
     })
 }
 
+/// Returns the size of the rings of all feeds together; `None` if a daemon decides on some of them.
+pub(super) fn rings_bytes(
+    ring_bytes: u64,
+    sources: &[PlannedSource],
+    feeds: &FeedPlan,
+) -> Option<u64> {
+    if sources.iter().any(|source| source.name.is_of_daemon()) {
+        return None;
+    }
+    let count: u64 = sources.iter().map(|source| feeds_of(source, feeds)).sum();
+    Some(ring_bytes.saturating_mul(count))
+}
+
+/// Returns the number of feeds of a source.
+fn feeds_of(source: &PlannedSource, feeds: &FeedPlan) -> u64 {
+    (feeds.named.len().max(1) * source.parts.len()) as u64
+}
+
 /// Refuses rings that do not fit into the free memory: the kernel would allocate them, and other programs would run out
 /// of memory.
 pub(super) fn check(plan: &CapturePlan) -> Result<()> {
@@ -66,7 +84,7 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     // hook has no place for it, or if the kernel does not accept its filter. All feeds may be derived.
     let derives = plan.feeds.are_filtered() || changes;
     let fronts = if changes { (named << 18) + (8 << 20) } else { 0 };
-    let feeds_of = |source: &PlannedSource| named * source.parts.len() as u64;
+    let feeds_of = |source: &PlannedSource| feeds_of(source, &plan.feeds);
     let need = |source: &PlannedSource| {
         if source.name.is_of_daemon() {
             return 0;

@@ -52,10 +52,16 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
         Err(why) => {
             let remedy = match why {
                 NoFile::Missing(_) => {
-                    "if the daemon has another file (systemctl cat weir): --config PATH".to_owned()
+                    format!(
+                        "weir vm check {name} --config PATH    # if the daemon has another file: systemctl cat weir"
+                    )
                 }
                 NoFile::Denied(_) => format!("sudo weir vm check {name}"),
-                NoFile::Other(_) => "if the daemon has another file: --config PATH".to_owned(),
+                NoFile::Other(_) => {
+                    format!(
+                        "weir vm check {name} --config PATH    # if the daemon has another file"
+                    )
+                }
             };
             all.add(Grade::Note, "file", why.to_string(), Some(remedy));
             if let Some(guest) = guest {

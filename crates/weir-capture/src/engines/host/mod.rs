@@ -58,7 +58,8 @@ pub struct HostFeeds {
 
 impl HostFeeds {
     /// Opens feeds of a source of the daemon that listens at `given`, or at the default socket. With `follows`, a feed
-    /// that the daemon closes is reported as vanished, and a refusal is [`CaptureError::DaemonRefuses`].
+    /// that the daemon closes ends with [`CaptureError::FeedEnded`] and a refusal is [`CaptureError::DaemonRefuses`];
+    /// without it, they are [`CaptureError::FeedClosed`] and [`CaptureError::Daemon`].
     ///
     /// # Errors
     /// [`CaptureError::NoDaemon`], [`CaptureError::Daemon`], [`CaptureError::DaemonRefuses`].

@@ -15,17 +15,6 @@ impl Shared {
     }
 
     pub(super) fn ledger(&self, entry: &Entry) -> Ledger {
-        // Read before the engine's count of offered frames, so that while frames come no more of them are captured or
-        // filtered than offered.
-        let mut fanned = Ledger::default();
-        let sum = |count: fn(&BranchCounts) -> &AtomicU64| {
-            let counts = entry.counts.iter().map(|own| count(own).load(Ordering::Acquire));
-            counts.sum::<u64>()
-        };
-        fanned.filtered = sum(|own| &own.filtered);
-        fanned.blocked = sum(|own| &own.blocked);
-        fanned.sampled = sum(|own| &own.sampled);
-        count_written(&mut fanned, &entry.rings);
         let engine = self.engine();
         let mut ledger = engine.clone();
         ledger.filtered = engine.filtered.saturating_sub(entry.before.filtered);
@@ -48,11 +37,20 @@ impl Shared {
             true => came + ledger.filtered + ledger.dropped(),
             false => engine.offered.saturating_sub(before + entry.before.offered),
         };
-        ledger.filtered += fanned.filtered;
-        ledger.blocked += fanned.blocked;
-        ledger.sampled += fanned.sampled;
-        // An engine's own counts of written frames are of other rings.
-        let Ledger { captured, kept_bytes, wire_bytes, super_frames, .. } = fanned;
-        Ledger { captured, kept_bytes, wire_bytes, super_frames, ..ledger }
+        let sum = |count: fn(&BranchCounts) -> &AtomicU64| {
+            let counts = entry.counts.iter().map(|own| count(own).load(Ordering::Acquire));
+            counts.sum::<u64>()
+        };
+        ledger.filtered += sum(|own| &own.filtered);
+        ledger.blocked += sum(|own| &own.blocked);
+        ledger.sampled += sum(|own| &own.sampled);
+        count_written(&mut ledger, &entry.rings);
+        // The engine sets its count at the end of each turn. Until then, frames of the turn may be in the other counts.
+        if !self.has_ended.load(Ordering::Acquire) {
+            let Ledger { filtered, blocked, sampled, captured, .. } = ledger;
+            let known = filtered + blocked + sampled + captured + ledger.dropped();
+            ledger.offered = ledger.offered.max(known);
+        }
+        ledger
     }
 }

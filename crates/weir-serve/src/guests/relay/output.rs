@@ -52,6 +52,8 @@ impl Output {
 /// Copies frames to an [`Output`].
 pub(super) struct ToRegion {
     data_blocks: u64,
+    /// The clock that stamps the frames.
+    clock: Clock,
     bell: Arc<Bell>,
     output: Option<Arc<Output>>,
     slot: u32,
@@ -67,7 +69,8 @@ impl ToRegion {
     pub(super) fn new(data_blocks: u64, bell: Bell) -> ToRegion {
         let (bell, kept) = (Arc::new(bell), Count::default());
         let (output, slot, unpublished, woken_for) = (None, 0, 0, AWAKE);
-        ToRegion { data_blocks, bell, output, slot, unpublished, woken_for, kept }
+        let clock = Clock::Realtime;
+        ToRegion { data_blocks, clock, bell, output, slot, unpublished, woken_for, kept }
     }
 
     pub(super) fn output(&self) -> Option<Arc<Output>> {
@@ -138,7 +141,7 @@ impl Sink for ToRegion {
             data_blocks: self.data_blocks,
             interfaces: vec![interface.clone()],
             cpu: None,
-            clock: Clock::Realtime,
+            clock: self.clock,
             // The guest's broker sets thresholds for its readers, like the owner of BPF programs.
             writer: WriterKind::Bpf,
         };
@@ -148,6 +151,10 @@ impl Sink for ToRegion {
         let (place, bell) = (Mutex::new(Some(taken)), Arc::clone(&self.bell));
         self.output = Some(Arc::new(Output { writer, place, bell }));
         Ok(())
+    }
+
+    fn joined_foreign_clock(&mut self) {
+        self.clock = Clock::Foreign;
     }
 
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
