@@ -5,7 +5,7 @@ mod accounts;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use weir_capture::error::error_text;
 use weir_capture::{CaptureError, InterfaceLedger, SourceEvent};
@@ -13,12 +13,10 @@ use weir_client::EndReason;
 use weir_probe::core::Event;
 use weir_probe::{ConsumerId, FeedId, ProbeEvent, SourceId, SubscriptionId};
 use weir_ring::Ledger;
+use weir_serve::limits::MOVED_FEEDS_WAIT_MAX;
 
 use accounts::Accounts;
 pub use accounts::NotJoined;
-
-/// For how long a daemon keeps the place of a feed that it has moved to other rings.
-const MOVED_FEEDS_WAIT: Duration = Duration::from_secs(10);
 
 /// The probe's events so far.
 #[derive(Default)]
@@ -87,7 +85,7 @@ impl Journal {
                 fate.lives += 1;
                 // A moved feed that is opened in time has no gap, so nothing needs to be reported.
                 let moved = fate.moved.take();
-                if moved.is_none_or(|moved| moved.elapsed() > MOVED_FEEDS_WAIT) {
+                if moved.is_none_or(|moved| moved.elapsed() > MOVED_FEEDS_WAIT_MAX) {
                     state.notices.push((Some(source), Notice::CameBack));
                 }
             }
@@ -240,6 +238,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::Duration;
     use weir_capture::PlainEngine;
     use weir_capture::generator::MemGen;
     use weir_capture::{Feed, Info, Pumped, Setup, Source};
