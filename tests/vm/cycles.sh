@@ -53,7 +53,8 @@ for machine in pc q35; do
     before=("$(count_of "$qemu_pid")" "$(maps_of "$qemu_pid")" "$(count_of "$daemon_pid")" "$(kib_of "$daemon_pid")"
         "$(broker_fds)" "$(broker_maps)" "$(maps_of "$daemon_pid")")
     for ((at = 1; at <= rounds; at++)); do cycle "$at"; done
-    kill -0 "$daemon_pid" "$qemu_pid" || die 'the daemon or QEMU has ended'
+    kill -0 "$daemon_pid" || die 'the daemon has ended'
+    kill -0 "$qemu_pid" || die 'QEMU has ended'
     until_true "QEMU's descriptors (${before[0]})" no_more_than "${before[0]}" count_of "$qemu_pid"
     until_true "QEMU's mappings (${before[1]})" no_more_than "${before[1]}" maps_of "$qemu_pid"
     until_true "the daemon's descriptors (${before[2]})" no_more_than "${before[2]}" count_of "$daemon_pid"
