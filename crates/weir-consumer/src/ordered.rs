@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_frame::pcapng::Statistics;
-use weir_ring::{Clock, Mapping, Words};
+use weir_ring::{Mapping, Words};
 
 use crate::account::{Delivered, Taken};
 use crate::consumer::{Consumer, ConsumerError, Step, TURN_FRAMES};
@@ -61,10 +61,8 @@ impl<S: Sink, M: Words> Ordered<S, M> {
 
 impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
     fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), ConsumerError> {
-        for ring in &feed.rings {
-            if ring.identity()?.clock == Clock::Foreign {
-                self.output.sink.joined_foreign_clock();
-            }
+        if feed.has_foreign_clock()? {
+            self.output.sink.joined_foreign_clock();
         }
         self.merge.join(feed)?;
         self.output.describe(self.merge.numbering().interfaces())

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use weir_ring::memory::Trust;
 use weir_ring::wake::Sleeper;
-use weir_ring::{Mapping, Ring, RingError, Words, pass};
+use weir_ring::{Clock, Mapping, Ring, RingError, Words, pass};
 
 /// The feeds that a consumer reads, and how they change while it runs.
 pub trait FrameSource: Send {
@@ -53,6 +53,21 @@ pub struct JoinedFeed<M: Words = Mapping> {
     pub channel: Option<usize>,
     /// At which frames the consumer begins to read and to count.
     pub begin: Begin,
+}
+
+impl<M: Words> JoinedFeed<M> {
+    /// Returns whether frames of the feed are not stamped by this machine's clock: frames of a file, or generated ones.
+    ///
+    /// # Errors
+    /// A ring is inconsistent.
+    pub fn has_foreign_clock(&self) -> Result<bool, RingError> {
+        for ring in &self.rings {
+            if ring.identity()?.clock == Clock::Foreign {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// At which frames a consumer begins to read the rings of a feed.

@@ -49,7 +49,6 @@ use weir_consumer::{
 };
 use weir_disk::{Completed, Disk, Spare};
 use weir_frame::pcapng::Statistics;
-use weir_ring::Clock;
 
 use crate::names::Names;
 pub use error::RecorderError;
@@ -159,12 +158,10 @@ impl<D: Disk> Consumer for Recorder<D> {
     fn join(&mut self, feed: JoinedFeed) -> Result<(), ConsumerError> {
         let (key, output, label) = (feed.key, feed.output, feed.label.clone());
         let rings = feed.rings.clone();
-        for ring in &rings {
-            if ring.identity()?.clock == Clock::Foreign
-                && let Some(history) = &mut self.history
-            {
-                history.go_by_frames();
-            }
+        if let Some(history) = &mut self.history
+            && feed.has_foreign_clock()?
+        {
+            history.go_by_frames();
         }
         self.lanes.join(feed)?;
         let numbering = self.lanes.numbering().clone();

@@ -94,7 +94,7 @@ pub(super) fn check_list(given: &ArgMatches) -> Result<(), clap::Error> {
     if !given.get_flag("list_interfaces") {
         return Ok(());
     }
-    // -n is accepted: it has no effect in a capture either.
+    // -n is accepted: it changes no frame and no line of a capture either.
     let heeded = ["list_interfaces", "json", "numeric"];
     let is_typed = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
     let mut ids = given.ids().map(Id::as_str);
