@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weir_abi::Stop;
 use weir_abi::limits::WAIT_SLICE_MAX;
 use weir_client::{Address, ClientError, error_text};
-use weir_consumer::Pulled;
+use weir_consumer::{Delivered, Pulled};
 use weir_frame::record::{HEADER_BYTES, Outline};
 
 use crate::abi::{self, PacketHeader, Stat};
@@ -153,11 +153,14 @@ pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> O
         Ok(told) => {
             let lost = told.ledger.drops.values();
             let at_the_host = lost.fold(0, |sum: u64, count| sum.saturating_add(*count));
+            // A daemon's counts can be some milliseconds old: frames that were read since have come, too.
+            let Delivered { frames, lapped, .. } = told.delivered;
+            let captured = told.ledger.captured.max(frames.saturating_add(lapped));
             // libpcap's counts wrap around at 2^32, and programs know that.
             handle.set_told(Stat {
                 // Frames that passed the filter, whether lost or not, as libpcap counts them on Linux.
-                recv: told.ledger.captured.saturating_add(at_the_host) as u32,
-                drop: told.delivered.lapped.saturating_add(at_the_host) as u32,
+                recv: captured.saturating_add(at_the_host) as u32,
+                drop: lapped.saturating_add(at_the_host) as u32,
                 ifdrop: told.ledger.missed_before.unwrap_or(0) as u32,
             });
             None

@@ -125,6 +125,23 @@ pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingErro
         let have = words.len() as u64 * 8;
         return Err(RingError::TooSmall { have, need: geometry.total_bytes() });
     }
+    format_block_0(words, spec)
+}
+
+/// Writes block 0 of a new ring like [`format`], but needs no more than the memory of this block: mapping the pages of
+/// a whole ring takes long. The caller ensures that the ring has the memory for all of its blocks.
+///
+/// # Errors
+/// As [`format`]; [`RingError::TooSmall`] if the memory is smaller than a block.
+///
+/// # Panics
+/// As [`format`].
+pub fn format_block_0(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingError> {
+    let geometry = Geometry::new(spec.data_blocks)?;
+    let need = u64::from(BLOCK_BYTES);
+    if (words.len() as u64) < need / 8 {
+        return Err(RingError::TooSmall { have: words.len() as u64 * 8, need });
+    }
     let own = spec.interfaces.first().expect("a ring belongs to an interface");
     let mut area = Vec::with_capacity(HEADER_AREA_BYTES as usize);
     pcapng::write::section_header(&mut area, &section_info());

@@ -50,7 +50,7 @@ pub use extract::{ExtractArgs, FormatName};
 pub use flows::{FlowMonitorArgs, FlowsArgs, ShowArgs};
 pub use generate::{AddressArgs, GenArgs};
 pub use guest::GuestArgs;
-pub use hints::hint;
+pub use hints::{hint, replacement};
 pub use index::IndexArgs;
 pub use input::InputArgs;
 pub use lab::{

@@ -13,6 +13,7 @@ use anyhow::Result;
 
 use crate::capture::{self, Rights};
 use crate::cli::{CaptureArgs, FlowsArgs};
+use crate::consumers::TableInAdvance;
 use crate::ending::conclude;
 use crate::plan::CapturePlan;
 use crate::{pipes, signals};
@@ -28,6 +29,7 @@ pub fn run(args: &FlowsArgs) -> Result<u8> {
     signals::report_flag()?;
     pipes::wait_for(&args.input, &stop)?;
     let mut plan = CapturePlan::new(&CaptureArgs::into_flows(&args.input, &args.flows))?;
+    plan.flow_table = Some(TableInAdvance::new(&args.flows)?);
     let show = Show::start(&args.show, plan.is_live() && !plan.json, &stop)?;
     let (show, watch) = show.unzip();
     plan.talks &= !watch.as_ref().is_some_and(Watch::has_screen);

@@ -127,6 +127,7 @@ fn text(event: &Event, check: bool) -> String {
             });
             format!("{event}; made anew, of {}{damage}", counted(*frames, "frame"))
         }
+        Event::Indexed { .. } => format!("{event}; to be made anew"),
         Event::Deleted { path } if check => {
             format!("{}: to be deleted: it has no frame", path.display())
         }
@@ -145,9 +146,14 @@ fn summary(counts: &Json) -> String {
     let all = counts.indexes + counts.files_completed + counts.files_deleted;
     match (all, counts.check) {
         (0, _) => format!("{files}, nothing to do"),
-        (_, true) => format!(
-            "{files}, nothing was changed; to do: {indexes} to index, {completed} to complete, {deleted} to delete"
-        ),
+        (_, true) => {
+            // The index of such a file often lacks the end of the file.
+            let then = if counts.files_completed > 0 { " (and to index, if need be)" } else { "" };
+            format!(
+                "{files}, nothing was changed; to do: {indexes} to index, {completed} to complete{then}, {deleted} to \
+                 delete"
+            )
+        }
         (_, false) => format!(
             "{files}: {indexes} indexed ({}), {completed} completed, {deleted} deleted",
             counted(counts.frames, "frame")
@@ -178,7 +184,7 @@ mod tests {
         assert_eq!(text(&deleted, true), "b.pcapng: to be deleted: it has no frame");
         let (path, fault) = ("c.pcapng".into(), Fault::Missing);
         let indexed = Event::Indexed { path, fault, frames: 7, damaged_at: Some(6000) };
-        assert_eq!(text(&indexed, true), "c.pcapng: index: missing");
+        assert_eq!(text(&indexed, true), "c.pcapng: index: missing; to be made anew");
         let at = grouped(6000);
         assert_eq!(
             text(&indexed, false),

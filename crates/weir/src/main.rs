@@ -67,7 +67,10 @@ fn main() -> ExitCode {
         Ok(cli) => run(cli.command),
         // clap also returns the help and the version as errors, which go to standard output.
         Err(error) => {
-            out::printed(error.print());
+            match cli::replacement(&error) {
+                Some(text) => eprintln!("error: {text}"),
+                None => out::printed(error.print()),
+            }
             if let Some(hint) = cli::hint(&error) {
                 eprintln!("weir: {hint}");
             }
@@ -89,6 +92,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     if !matches!(command, cli::Command::Lab(_)) {
         weir_capture::bpf::quiet_libbpf();
     }
+    signals::take_file_size_limit_as_error()?;
     let sized = |result: anyhow::Result<u8>, input: &cli::InputArgs| {
         result.map_err(|error| usage_hints::with_size_as_given(error, input.buffer_size))
     };

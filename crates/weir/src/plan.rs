@@ -29,6 +29,7 @@ use crate::cli::{
     CaptureArgs, DirectionName, FlowMonitorArgs, HookName, LatencyName, NetdevArgs, RotateArgs,
     TcAttachName, TimestampName, XdpModeName,
 };
+use crate::consumers::TableInAdvance;
 use crate::feeds::FeedPlan;
 use crate::flows::watch::Watch;
 use crate::signals::End;
@@ -77,6 +78,8 @@ pub struct CapturePlan {
     pub json_every: Option<Duration>,
     /// Exit with status 1 if frames were lost.
     pub fail_on_loss: bool,
+    /// The table for `outputs.flows`, which the consumer takes.
+    pub flow_table: Option<TableInAdvance>,
     /// The viewers of a running `weir flows`.
     pub watch: Option<Watch>,
     /// The end of the run. A second signal shortens it.
@@ -215,6 +218,7 @@ impl CapturePlan {
             json: args.input.json || args.json_every.is_some(),
             json_every: args.json_every,
             fail_on_loss: args.input.fail_on_loss,
+            flow_table: None,
             watch: None,
             end: End::default(),
         };

@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGUSR1, SIGUSR2, TERM_SIGNALS};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGXFSZ, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use weir_export::EndAtOnce;
@@ -130,6 +130,14 @@ struct Report {
 pub fn ignore_usr2() -> Result<()> {
     let nobody = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR2, nobody).context("handling signals")?;
+    Ok(())
+}
+
+/// Makes writes beyond the limit of a file's size (RLIMIT_FSIZE) fail with EFBIG, which is told, instead of ending the
+/// process by SIGXFSZ.
+pub fn take_file_size_limit_as_error() -> Result<()> {
+    let nobody = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGXFSZ, nobody).context("handling signals")?;
     Ok(())
 }
 

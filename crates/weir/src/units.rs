@@ -12,17 +12,19 @@ use weir_lab::generator::sizes::{IMIX, Sizes};
 use weir_store::limits::ROTATE_BYTES_MIN;
 use weir_store::recorder::settings::Quota;
 
-/// Parses a size: `64MiB`, `1GiB`, `512KiB`, or a number of bytes. Units are powers of two, so `64M` and `64MB` mean
-/// the same.
+/// Parses a size: `64MiB`, `1GiB`, `512KiB`, or a number of bytes. As with dd(1), `M` is a MiB and `MB` a million bytes.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let bad =
         || format!("'{text}' is no size; write it in whole numbers like 64MiB, 1GiB or 1048576");
     let (number, unit) = split(text);
     let scale = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
         _ => return Err(bad()),
     };
     number.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
@@ -398,9 +400,10 @@ mod tests {
 
     #[test]
     fn units_are_read() {
-        for same in ["64MiB", "64M", "64MB", "64mb", "65536K", "67108864", "67108864B"] {
+        for same in ["64MiB", "64M", "64mib", "65536K", "67108864", "67108864B"] {
             assert_eq!(bytes(same), Ok(64 << 20), "{same}");
         }
+        assert_eq!((bytes("64MB"), bytes("2gb")), (Ok(64_000_000), Ok(2_000_000_000)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("3d"), Ok(Duration::from_secs(3 * 86_400)));
         assert_eq!(count("10k"), Ok(10_000));

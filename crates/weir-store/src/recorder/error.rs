@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::settings::Quota;
+
 /// The reason why a recorder cannot begin, or cannot continue.
 #[derive(Debug, Error)]
 pub enum RecorderError {
@@ -42,14 +44,16 @@ pub enum RecorderError {
     },
     /// The quota is too small for a file of each ring.
     #[error(
-        "{}: a quota of {} is too small: each ring ({rings} here) has a file open; give at least {}",
-        directory.display(), size(*quota), size(*least)
+        "{}: a quota of {}{} is too small: each ring ({rings} here) has a file open; give at least {}",
+        directory.display(), size(*quota), share(*given), size(*least)
     )]
     Quota {
         /// The directory.
         directory: PathBuf,
         /// Bytes that the files may have.
         quota: u64,
+        /// The quota as it was given.
+        given: Option<Quota>,
         /// Rings that are recorded.
         rings: usize,
         /// The smallest sufficient quota in bytes.
@@ -87,6 +91,14 @@ fn making_room(why: &io::Error) -> &'static str {
     }
 }
 
+/// Returns the share of the file system that a quota is, if it was given as one.
+fn share(given: Option<Quota>) -> String {
+    match given {
+        Some(Quota::Percent(percent)) => format!(", {percent} % of its file system,"),
+        Some(Quota::Bytes(_)) | None => String::new(),
+    }
+}
+
 /// Returns a size as the user types it, such as `32MiB`, in the largest unit in which it is a whole number.
 fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -116,8 +128,12 @@ mod tests {
     #[test]
     fn a_quota_that_is_too_small_is_told_in_the_units_of_the_flag() {
         let (quota, least) = (12 << 20, 32 << 20);
-        let text =
-            RecorderError::Quota { directory: "d".into(), quota, rings: 2, least }.to_string();
+        let told = |given| {
+            let directory = "d".into();
+            RecorderError::Quota { directory, quota, given, rings: 2, least }.to_string()
+        };
+        let text = told(Some(Quota::Bytes(quota)));
+        assert!(told(Some(Quota::Percent(80))).contains("of 12MiB, 80 % of its file system, is"));
         assert!(text.contains("of 12MiB is") && text.ends_with("at least 32MiB"), "{text}");
         assert_eq!([size(3 << 30), size(1001)], ["3GiB", "1001 bytes"]);
     }

@@ -138,7 +138,8 @@ impl<D: Disk> Volumes<D> {
             if own < FILE_BYTES_MIN {
                 let directory = volume.directory.clone();
                 let least = FILE_BYTES_MIN * 4 * rings as u64;
-                return Err(RecorderError::Quota { directory, quota, rings, least });
+                let given = settings.quota;
+                return Err(RecorderError::Quota { directory, quota, given, rings, least });
             }
             self.file_bytes = self.file_bytes.min(own);
         }

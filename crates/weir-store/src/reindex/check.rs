@@ -34,7 +34,7 @@ impl fmt::Display for Fault {
             Fault::OfAnotherFile => "made for another file",
             Fault::Contradicts => "lists pieces that the file does not have",
             Fault::Short => "does not list all pieces of the file",
-            Fault::Fits => "no fault; all are made anew",
+            Fault::Fits => "no fault",
         })
     }
 }

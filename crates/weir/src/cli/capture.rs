@@ -148,11 +148,11 @@ impl CaptureArgs {
         }
     }
 
-    /// Returns a note if -n was given, as for tcpdump's lines, and the frames are neither printed nor kept.
+    /// Returns a note if flags are tcpdump's, which prints lines, and the frames are neither printed nor kept.
     pub fn print_note(&self) -> Option<&'static str> {
         let has_output =
             self.print.print || self.count || self.input.json || !self.write.is_empty();
-        (self.input.numeric > 0 && !has_output && !self.input.quiet).then_some(
+        (self.input.is_as_tcpdump && !has_output && !self.input.quiet).then_some(
             "frames are counted only; --print prints them as lines, and --write FILE keeps them",
         )
     }

@@ -58,6 +58,15 @@ pub fn hint(error: &clap::Error) -> Option<String> {
     command_hint(error).or_else(socket).or_else(flags)
 }
 
+/// Returns the text of an error whose own text is misleading: clap names --print, but not the flags that need it.
+pub fn replacement(error: &clap::Error) -> Option<&'static str> {
+    let missing = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let is_it = error.kind() == ErrorKind::MissingRequiredArgument && missing.contains("--print");
+    is_it.then_some(
+        "flags such as -v, -e and -X say how lines are printed: add --print; without it no lines are printed",
+    )
+}
+
 pub(super) fn is_engine_xdp(error: &clap::Error) -> bool {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     error.kind() == ErrorKind::InvalidValue
@@ -73,9 +82,6 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
         ErrorKind::UnknownArgument if text(ContextKind::Usage).contains("weir <COMMAND>") => {
             Some("a command comes first; to capture as tcpdump does: weir capture -i eth0")
         }
-        ErrorKind::MissingRequiredArgument if flag.contains("--print") => Some(
-            "flags such as -v, -e and -X say how lines are printed: add --print; without it no lines are printed",
-        ),
         ErrorKind::UnknownArgument
             if flag == "--print" && text(ContextKind::Usage).contains("weir extract") =>
         {
@@ -152,7 +158,10 @@ mod tests {
         let hint = |line: &str| {
             hint(&command().try_get_matches_from(line.split(' ')).unwrap_err()).unwrap_or_default()
         };
-        assert!(hint("weir capture lo -nnvv").contains("add --print"));
+        let error = command().try_get_matches_from(["weir", "capture", "lo", "-nnvv"]).unwrap_err();
+        assert!(replacement(&error).is_some_and(|text| text.contains("add --print")));
+        let other = command().try_get_matches_from(["weir", "capture", "lo", "-Z"]).unwrap_err();
+        assert_eq!(replacement(&other), None);
         assert!(hint("weir capture lo -Z root").contains("docs/from-tcpdump.md"));
         for flag in ["--number", "--micro", "--snapshot-length=96", "--time-stamp-type"] {
             assert!(

@@ -38,6 +38,9 @@ pub struct InputArgs {
     /// A source, as tcpdump has it: -i eth0, or its number in the list of -D. May be given several times
     #[arg(short = 'i', long, value_name = "SOURCE")]
     pub(super) interface: Vec<SourceName>,
+    /// Whether the command line is one of tcpdump's, which prints without a flag for it: with -i or -n.
+    #[arg(skip)]
+    pub(super) is_as_tcpdump: bool,
     /// A capture file as the source, as tcpdump has it; - is standard input, as in file:-
     #[arg(short = 'r', long, value_name = "FILE")]
     pub(super) read: Vec<String>,
@@ -159,6 +162,7 @@ impl InputArgs {
             Some(name) => name.parse().map_err(|why: String| words::refusal(&why)),
             None => Ok(named),
         };
+        self.is_as_tcpdump = self.numeric > 0 || !self.interface.is_empty();
         let named = std::mem::take(&mut self.interface).into_iter();
         self.sources = named.map(by_number).collect::<Result<_, _>>()?;
         self.sources.extend(self.read.iter().map(|path| SourceName::File(PathBuf::from(path))));

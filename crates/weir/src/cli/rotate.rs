@@ -10,7 +10,8 @@ use crate::units;
 /// Rotation of written files, and their quota.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RotateArgs {
-    /// Files have at most this size: out.pcapng is followed by out.pcapng1, out.pcapng2
+    /// Files have at most this size (100MiB; MB are millions of bytes): out.pcapng is followed by out.pcapng1,
+    /// out.pcapng2
     #[arg(long, value_name = "SIZE", value_parser = units::rotate_size, requires = "write")]
     pub rotate_size: Option<u64>,
     /// The same in millions of bytes, as in tcpdump; or with a unit: 100MiB
@@ -37,6 +38,11 @@ impl RotateArgs {
     /// Returns the size at which a file is rotated, by either flag.
     pub fn size(&self) -> Option<u64> {
         self.rotate_size.or(self.rotate_millions)
+    }
+
+    /// Returns the flag by which the size was given.
+    pub fn size_flag(&self) -> &'static str {
+        if self.rotate_millions.is_some() { "-C" } else { "--rotate-size" }
     }
 
     /// Returns the first flag in this list that was given.

@@ -1,6 +1,8 @@
 //! The consumer of `weir flows`: counts frames by flow.
 
+use std::fmt;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
@@ -35,20 +37,47 @@ enum FlowsError {
     ReaderStalled,
 }
 
+/// A flow table that is made before sources are opened. Allocating it can take tenths of a second, and the frames that
+/// a daemon's feed gets meanwhile are from before the run.
+pub struct TableInAdvance(Mutex<Option<FlowTable>>);
+
+impl TableInAdvance {
+    /// Allocates the table.
+    ///
+    /// # Errors
+    /// No memory, or a limit of the table.
+    pub fn new(args: &FlowMonitorArgs) -> Result<TableInAdvance> {
+        let timeout = |time: Duration| (!time.is_zero()).then_some(time);
+        let config = FlowConfig {
+            flows_max: args.flows_max.unwrap_or(FLOWS),
+            idle_timeout: timeout(args.idle_timeout),
+            active_timeout: timeout(args.active_timeout),
+            biflow: args.biflow,
+            by_vlan: args.vlan,
+            octets: Octets::Ip,
+            ..FlowConfig::default()
+        };
+        let table = FlowTable::new(config).map_err(named)?;
+        Ok(TableInAdvance(Mutex::new(Some(table))))
+    }
+
+    /// Takes the table, which only one consumer can have.
+    fn take(&self) -> Option<FlowTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for TableInAdvance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableInAdvance").finish_non_exhaustive()
+    }
+}
+
 /// Creates the consumer.
 pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
-    let timeout = |time: Duration| (!time.is_zero()).then_some(time);
-    let config = FlowConfig {
-        flows_max: args.flows_max.unwrap_or(FLOWS),
-        idle_timeout: timeout(args.idle_timeout),
-        active_timeout: timeout(args.active_timeout),
-        biflow: args.biflow,
-        by_vlan: args.vlan,
-        octets: Octets::Ip,
-        ..FlowConfig::default()
-    };
     let is_live = input.plan.is_live();
-    let table = FlowTable::new(config).map_err(named)?;
+    let table = input.plan.flow_table.as_ref().and_then(TableInAdvance::take);
+    let table = table.expect("a run that counts by flow has a table, and one consumer for it");
     let watch = input.plan.watch.as_ref();
     let (json, stop, end) = (input.plan.json, &input.stop, &input.plan.end);
     let settings = ExportSettings { args, json, is_live, stop, end, watch };

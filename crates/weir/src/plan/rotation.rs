@@ -52,7 +52,8 @@ fn check_recorder(args: &CaptureArgs) -> Result<()> {
         );
     }
     if args.rotate.size().is_some_and(|size| size < FILE_BYTES_MIN) {
-        bail!("--rotate-size: a recorded file has at least {FILE_BYTES_MIN} bytes (4MiB)");
+        let flag = args.rotate.size_flag();
+        bail!("{flag}: a recorded file has at least {FILE_BYTES_MIN} bytes ({flag} 4MiB)");
     }
     Ok(())
 }
@@ -96,8 +97,8 @@ fn check_combination(path: &Path, rotation: &Rotation) -> Result<()> {
         && quota / FILES_MIN < size
     {
         bail!(
-            "--quota: {quota} bytes have no room for {FILES_MIN} files of {size} (--rotate-size); the quota is all \
-             of them together"
+            "--quota: {quota} bytes have no room for {FILES_MIN} files of {size} bytes (--rotate-size, -C); the \
+             quota is all of them together"
         );
     }
     let has_time = path.file_name().is_some_and(|name| name.as_encoded_bytes().contains(&b'%'));

@@ -231,9 +231,9 @@ fn comings(source: &SourceResult) -> Option<String> {
         (0, _) => Some("  it was never there".to_owned()),
         (1, 0) => None,
         (1, downs) => Some(format!("  it went down {}", times(downs))),
-        (lives, 0) => Some(format!("  it was captured {}", times(lives))),
+        (lives, 0) => Some(format!("  it was opened {}", times(lives))),
         (lives, downs) => {
-            Some(format!("  it was captured {}, and went down {}", times(lives), times(downs)))
+            Some(format!("  it was opened {}, and went down {}", times(lives), times(downs)))
         }
     }
 }

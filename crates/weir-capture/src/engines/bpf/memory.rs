@@ -1,6 +1,6 @@
 //! Rings in BPF arrays that can be mapped into memory, one ring for each CPU.
 //!
-//! The order of operations protects the rings: map the array writable, write the header, unmap, freeze. After that,
+//! The order of operations protects the rings: map the first block writable, write it, unmap, freeze. After that,
 //! user space can map the array only read-only, by any descriptor, while BPF programs can still write. (A descriptor
 //! opened with `BPF_F_RDONLY` cannot be mapped at all.)
 
@@ -45,12 +45,11 @@ fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHand
         None => make(&anywhere),
     };
     let map = map.map_err(|source| no_ring(cpu, entries.into(), source))?;
-    let bytes = u64::from(entries) * u64::from(BLOCK_BYTES);
     let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
     // SAFETY: a BPF array cannot shrink; ring memory is accessed as `Words` only.
-    let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
-    header::format(mapping.words(), &spec)?;
-    drop(mapping);
+    let block = unsafe { Mapping::map(fd, u64::from(BLOCK_BYTES), Access::Write) }?;
+    header::format_block_0(block.words(), &spec)?;
+    drop(block);
     map.freeze().map_err(refused("freezing a ring"))?;
     Ok(map)
 }
