@@ -4,6 +4,7 @@ pub mod exports;
 mod kernel;
 pub mod report;
 mod show;
+pub mod table;
 pub mod target;
 mod text;
 mod top;
@@ -13,11 +14,11 @@ use anyhow::Result;
 
 use crate::capture::{self, Rights};
 use crate::cli::{CaptureArgs, FlowsArgs};
-use crate::consumers::TableInAdvance;
 use crate::ending::conclude;
 use crate::plan::CapturePlan;
 use crate::{pipes, signals};
 use show::Show;
+use table::TableInAdvance;
 use watch::Watch;
 
 /// Runs the command.

@@ -29,8 +29,8 @@ use crate::cli::{
     CaptureArgs, DirectionName, FlowMonitorArgs, HookName, LatencyName, NetdevArgs, RotateArgs,
     TcAttachName, TimestampName, XdpModeName,
 };
-use crate::consumers::TableInAdvance;
 use crate::feeds::FeedPlan;
+use crate::flows::table::TableInAdvance;
 use crate::flows::watch::Watch;
 use crate::signals::End;
 use crate::source_name::{Part, SourceName};

@@ -12,7 +12,8 @@ use weir_lab::generator::sizes::{IMIX, Sizes};
 use weir_store::limits::ROTATE_BYTES_MIN;
 use weir_store::recorder::settings::Quota;
 
-/// Parses a size: `64MiB`, `1GiB`, `512KiB`, or a number of bytes. As with dd(1), `M` is a MiB and `MB` a million bytes.
+/// Parses a size: `64MiB`, `1GiB`, `512KiB`, or a number of bytes. As with dd(1), `M` is a MiB and `MB` a million
+/// bytes.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let bad =
         || format!("'{text}' is no size; write it in whole numbers like 64MiB, 1GiB or 1048576");

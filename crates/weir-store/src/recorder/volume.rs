@@ -136,9 +136,8 @@ impl<D: Disk> Volumes<D> {
             let Some(quota) = volume.quota else { continue };
             let own = quota / (4 * rings as u64);
             if own < FILE_BYTES_MIN {
-                let directory = volume.directory.clone();
+                let (directory, given) = (volume.directory.clone(), settings.quota);
                 let least = FILE_BYTES_MIN * 4 * rings as u64;
-                let given = settings.quota;
                 return Err(RecorderError::Quota { directory, quota, given, rings, least });
             }
             self.file_bytes = self.file_bytes.min(own);

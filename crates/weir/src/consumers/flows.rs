@@ -1,15 +1,13 @@
 //! The consumer of `weir flows`: counts frames by flow.
 
-use std::fmt;
 use std::io;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use thiserror::Error;
 use weir_consumer::{ConsumerError, Count, Run, Sink, Stalled};
 use weir_export::ExportError;
-use weir_flow::{FlowConfig, FlowError, FlowTable, LinkLayer, Octets, Seen};
+use weir_flow::{FlowTable, LinkLayer, Seen};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
 use weir_monitor::Reporter;
@@ -18,10 +16,9 @@ use super::{Input, Named, RunSink};
 use crate::cli::FlowMonitorArgs;
 use crate::flows::exports::{ExportReport, ExportSettings, Exports};
 use crate::flows::report::FlowsReport;
+use crate::flows::table::TableInAdvance;
 use crate::flows::watch::Watch;
 
-/// Default capacity of the flow table, in flows.
-const FLOWS: u64 = 1_000_000;
 /// The most frames that the sink takes in one call.
 const RUN_FRAMES: u64 = 256;
 /// Parts of the table that are reported at a time while no frames come. Reporting so many parts takes some
@@ -35,42 +32,6 @@ enum FlowsError {
     ReaderGone,
     #[error("standard output: its reader takes nothing any more")]
     ReaderStalled,
-}
-
-/// A flow table that is made before sources are opened. Allocating it can take tenths of a second, and the frames that
-/// a daemon's feed gets meanwhile are from before the run.
-pub struct TableInAdvance(Mutex<Option<FlowTable>>);
-
-impl TableInAdvance {
-    /// Allocates the table.
-    ///
-    /// # Errors
-    /// No memory, or a limit of the table.
-    pub fn new(args: &FlowMonitorArgs) -> Result<TableInAdvance> {
-        let timeout = |time: Duration| (!time.is_zero()).then_some(time);
-        let config = FlowConfig {
-            flows_max: args.flows_max.unwrap_or(FLOWS),
-            idle_timeout: timeout(args.idle_timeout),
-            active_timeout: timeout(args.active_timeout),
-            biflow: args.biflow,
-            by_vlan: args.vlan,
-            octets: Octets::Ip,
-            ..FlowConfig::default()
-        };
-        let table = FlowTable::new(config).map_err(named)?;
-        Ok(TableInAdvance(Mutex::new(Some(table))))
-    }
-
-    /// Takes the table, which only one consumer can have.
-    fn take(&self) -> Option<FlowTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl fmt::Debug for TableInAdvance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TableInAdvance").finish_non_exhaustive()
-    }
 }
 
 /// Creates the consumer.
@@ -91,15 +52,6 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
         reporter: watch.and_then(Watch::take_reporter),
     };
     Ok(Named::new("flows", input.ordered(sink)))
-}
-
-/// Converts an error of the flow table, with the names of the flags that caused it.
-fn named(error: FlowError) -> anyhow::Error {
-    match error {
-        FlowError::Flows(_) => anyhow!("--flows-max: {error}"),
-        FlowError::Timeout(_) => anyhow!("--idle-timeout, --active-timeout: {error} (0s)"),
-        FlowError::NoMemory(_) => anyhow!("--flows-max: {error}"),
-    }
 }
 
 /// Counts frames by flow.

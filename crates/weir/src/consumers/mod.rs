@@ -17,7 +17,6 @@ use weir_consumer::{Consumer, Null, Ordered, Sink};
 use weir_store::recorder::RecorderReport;
 use weir_store::{FileWriter, FilesByLinkType, Names, Printer};
 
-pub use flows::TableInAdvance;
 pub use latency::LatencyReport;
 pub use netdev::NetdevReport;
 
