@@ -95,7 +95,14 @@ fn map_new_memfd(
     };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge;
     let fd = rustix::fs::memfd_create(name, flags).map_err(RingError::os("creating a memfd"))?;
-    rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing ring memory"))?;
+    rustix::fs::ftruncate(&fd, bytes).map_err(|errno| {
+        RingError::os(match errno {
+            rustix::io::Errno::FBIG => {
+                "sizing ring memory, which the limit of file sizes (ulimit -f) is for, too; raise the limit"
+            }
+            _ => "sizing ring memory",
+        })(errno)
+    })?;
     // SAFETY: the descriptor is new, and no other process has it until the caller seals it, which keeps its size. All
     // other code reaches ring memory as `Words`.
     let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;

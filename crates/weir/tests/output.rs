@@ -39,6 +39,20 @@ fn a_report_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_is_an_error_of_the_output_and_the_file_stays_readable() {
+    let line = "in_folder; ulimit -f 20000
+        weir capture gen:size=1518,frames=30000,rate=100kpps --ring-size 8MiB --write short.pcapng; status=$?
+        weir capture file:short.pcapng --count >&2 || exit 1
+        weir capture gen:frames=1 --ring-size 64MiB; exit $status";
+    let ended = shell(line);
+    let says = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{says}");
+    for word in ["short.pcapng: no room", "File too large", "delivered", "ulimit -f"] {
+        assert!(says.contains(word), "not '{word}': {says}");
+    }
+}
+
+#[test]
 fn a_report_whose_reader_has_left_is_not() {
     for args in ["", "--json"] {
         let line = format!(

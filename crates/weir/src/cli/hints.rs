@@ -83,6 +83,11 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
             Some("a command comes first; to capture as tcpdump does: weir capture -i eth0")
         }
         ErrorKind::UnknownArgument
+            if !flag.starts_with('-') && text(ContextKind::Usage).contains("weir serve") =>
+        {
+            Some("the daemon's file is given by --config FILE")
+        }
+        ErrorKind::UnknownArgument
             if flag == "--print" && text(ContextKind::Usage).contains("weir extract") =>
         {
             Some("to see frames as lines of text: weir extract DIR | weir capture file:- --print")
@@ -170,6 +175,8 @@ mod tests {
             );
         }
         assert_eq!(hint("weir capture lo --no-such-flag"), "");
+        assert!(hint("weir serve weir.toml").contains("--config FILE"));
+        assert_eq!(hint("weir serve --confg"), "");
         assert!(hint("weir extract dumps --print").contains("| weir capture file:- --print"));
         assert!(hint("weir -i eth0").contains("weir capture -i eth0"));
         assert!(hint("weir -D").contains("a command comes first"));
