@@ -284,7 +284,7 @@ static __always_inline __u32 place_of_shard(__u64 flow_hash)
 
 /*
  * Writes the frame into this CPU's ring of a feed whose filter takes the frame, unless the feed's block list or
- * sampling excludes it. Inline if there is one feed of one interface: returns are slow on kernels with mitigations for
+ * sampling excludes it. Inline if at most one feed of one interface takes a frame: returns are slow on kernels with mitigations for
  * them (SRSO, retbleed). `number` is the number of the ring, `line` is that ring's words in the control map, and
  * `interface` is the number of the frame's interface in the rings, 0 if the source has only one.
  */
@@ -521,8 +521,8 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 	}
 	if ((only || shard_of) && !several) {
 		/*
-		 * At most one feed takes the frame, so the writer is inline. It is so in one place for both cases: of
-		 * a program's loading time, a third was spent on removing the writer that is not used.
+		 * At most one feed takes the frame, so the writer is inline. Both cases share one copy: with a copy for
+		 * each, the verifier spent a third of the loading time on removing the unused one.
 		 */
 		__u32 place = only ? only - 1 : place_of_shard(frame->flow_hash), number;
 		struct found_key found;

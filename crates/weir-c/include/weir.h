@@ -107,6 +107,7 @@ struct weir_options {
     uint32_t sample;       /* one frame of so many; 0: all */
     uint32_t flows;        /* all frames of one flow of so many; 0: all */
     uint32_t flags;        /* WEIR_OWN_RINGS, WEIR_BLOCKS */
+    uint32_t reserved;     /* 0 */
 };
 
 static inline struct weir_options weir_default_options(void)
@@ -121,7 +122,7 @@ static inline struct weir_options weir_default_options(void)
 /*
  * Connects to the daemon and finds the source. `name` is host:SOURCE, with a source of the daemon's file;
  * host:SOURCE@2/4 is the second of four shards of its flows, host:SOURCE@q2 an RX queue. `options` may be NULL.
- * Set-user-ID programs ignore $WEIR_SOCKET. On failure *feed is NULL, and `error` (which may be NULL, with size 0)
+ * Programs that run with more rights than their caller (set-user-ID, file capabilities) ignore $WEIR_SOCKET. On failure *feed is NULL, and `error` (which may be NULL, with size 0)
  * has the text.
  *
  * The capture begins with weir_start(), or with the first call that reads, changes the feed, or asks for its pcapng

@@ -4,8 +4,8 @@ use weir_abi::caught;
 
 use crate::failure::{Code, Failure};
 
-/// Returns the result of `body`, or [`Code::Internal`] if `body` panics. After that only `weir_close` works on the
-/// feed.
+/// Returns the result of `body`, or [`Code::Internal`] if `body` panics. The feed then refuses further calls except
+/// `weir_error`, `weir_break` and `weir_close`.
 pub fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     caught(body).unwrap_or_else(|text| {
         Err(Failure { code: Code::Internal, text: format!("a bug of libweir: {text}") })

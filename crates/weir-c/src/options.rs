@@ -26,7 +26,11 @@ pub struct Options {
     sample: u32,
     flows: u32,
     flags: u32,
+    /// Fills what would be padding, which a library could not tell from a member that a newer header adds.
+    reserved: u32,
 }
+
+const _: () = assert!(offset_of!(Options, reserved) + size_of::<u32>() == size_of::<Options>());
 
 /// A request to open a source of a daemon.
 pub struct Asked {
@@ -46,6 +50,7 @@ impl Options {
         sample: 0,
         flows: 0,
         flags: 0,
+        reserved: 0,
     };
 
     /// Copies the options of a caller. If the caller was built with an older header, its struct has fewer members: the
@@ -55,7 +60,7 @@ impl Options {
     /// An option that this library does not know is set.
     ///
     /// # Safety
-    /// `options` is NULL, or points to as many bytes as its `size` says.
+    /// `options` is NULL, or is aligned and points to a `usize`, `size`, and to as many bytes as that says.
     pub unsafe fn read(options: *const Options) -> Result<Options, Failure> {
         let mut own = Options::DEFAULT;
         if options.is_null() {
@@ -77,9 +82,9 @@ impl Options {
         // SAFETY: these bytes follow the copied ones and end at `size`.
         let more =
             unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
-        if more.iter().any(|byte| *byte != 0) {
+        if own.reserved != 0 || more.iter().any(|byte| *byte != 0) {
             return Err(Failure::unsupported(
-                "the options say something that this libweir is too old for; install a newer one",
+                "an option is set that this libweir does not know; install a newer one",
             ));
         }
         Ok(own)
@@ -139,8 +144,8 @@ impl Options {
     }
 }
 
-/// Returns the path of the daemon's socket: `given`, else `$WEIR_SOCKET`, else the default. Set-user-ID programs ignore
-/// the variable.
+/// Returns the path of the daemon's socket: `given`, else `$WEIR_SOCKET`, else the default. Programs that
+/// run with more rights than their caller (set-user-ID, set-group-ID, file capabilities: AT_SECURE) ignore the variable.
 pub fn socket_of(given: Option<&str>) -> PathBuf {
     // SAFETY: the call reads a value that the kernel gave the process when it started.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
@@ -159,15 +164,20 @@ mod tests {
 
     #[test]
     fn options_of_older_and_newer_headers_are_taken() {
-        // SAFETY: each has as many bytes as it says.
+        // SAFETY: each is aligned, and has as many bytes as it says, or says a size that is refused before more than
+        // the size is read.
         unsafe {
-            let old = [offset_of!(Options, snaplen), 0, 0, 0];
-            assert!(Options::read(old.as_ptr().cast()).is_ok());
+            let own = Options { snaplen: 96, ..Options::DEFAULT };
+            assert!(Options::read(&own).is_ok_and(|read| read.snaplen == 96));
+            let old = Options { size: offset_of!(Options, snaplen), ..own };
+            assert!(Options::read(&old).is_ok_and(|read| read.snaplen == 0));
             assert!(Options::read(std::ptr::null()).is_ok());
             let words = size_of::<Options>() / size_of::<usize>() + 2;
             let mut new = vec![0_usize; words];
             new[0] = words * size_of::<usize>();
             assert!(Options::read(new.as_ptr().cast()).is_ok());
+            let reserved = Options { reserved: 1, ..own };
+            assert!(Options::read(&reserved).is_err_and(|f| f.code == Code::Unsupported));
             new[words - 1] = 1;
             assert!(Options::read(new.as_ptr().cast()).is_err_and(|f| f.code == Code::Unsupported));
             for size in [0, 8, usize::MAX] {

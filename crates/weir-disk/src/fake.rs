@@ -80,7 +80,7 @@ impl Fake {
 }
 
 impl Script {
-    /// Makes the `n`-th next write (0: the next one) fail without writing anything.
+    /// Makes the `n`-th next write fail without writing anything. 0: the next one; preallocations do not count.
     pub fn fail_write(&self, n: u64, errno: i32) {
         let mut state = self.state();
         let write = state.writes + n;
@@ -125,7 +125,7 @@ impl Script {
             .wait_timeout_while(self.state(), TEST_TIME_MAX, |state| is_holding(state))
             .unwrap_or_else(PoisonError::into_inner);
         drop(state);
-        assert!(!timeout.timed_out(), "the test holds back requests about whole files");
+        assert!(!timeout.timed_out(), "a test has held a request for longer than 30 s");
     }
 
     fn wait_for_files(&self) {
@@ -179,14 +179,17 @@ impl Script {
         self.state().holding.push(directory.to_owned());
     }
 
-    /// Makes all writes to files of this directory fail from now on.
+    /// Makes all writes to files of this directory fail from now on, and preallocations.
     pub fn fail_file(&self, directory: &Path, errno: i32) {
         self.state().failing_files.push((directory.to_owned(), errno));
     }
 
     /// Makes writes complete in reverse order: those that are held, and those that have completed but were not taken.
     pub fn take_last_first(&self) {
-        self.state().takes_last_first = true;
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.takes_last_first, true) {
+            state.over.reverse();
+        }
     }
 
     /// Returns the number of held writes.
@@ -204,7 +207,7 @@ impl Script {
         let wait = |state: &mut State| state.held.len() < writes;
         let (state, timeout) = (self.0.changed.wait_timeout_while(state, TEST_TIME_MAX, wait))
             .unwrap_or_else(PoisonError::into_inner);
-        assert!(!timeout.timed_out(), "{} of {writes} writes were asked for", state.held.len());
+        assert!(!timeout.timed_out(), "only {} of {writes} writes are held", state.held.len());
     }
 
     /// Carries out this many of the held writes, oldest first or, after
@@ -346,7 +349,7 @@ impl Disk for Fake {
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<FakeFile>> {
         refuse(self.script.state().create)?;
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        let directory = path.parent().unwrap_or(Path::new(".")).to_owned();
+        let directory = path.parent().expect("a file has a directory").to_owned();
         Ok(Arc::new(FakeFile { file, directory }))
     }
 
@@ -363,7 +366,8 @@ impl Disk for Fake {
         if is_holding {
             state.held.push(write);
         } else {
-            state.over.push(write.carry_out());
+            let at = if state.takes_last_first { 0 } else { state.over.len() };
+            state.over.insert(at, write.carry_out());
         }
         self.script.0.changed.notify_all();
     }
@@ -382,9 +386,6 @@ impl Disk for Fake {
                 .unwrap_or_else(PoisonError::into_inner);
             assert!(!timeout.timed_out(), "the test holds back writes that are waited for");
             state = waited;
-        }
-        if state.takes_last_first && !state.is_holding {
-            state.over.reverse();
         }
         out.append(&mut state.over);
     }

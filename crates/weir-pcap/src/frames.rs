@@ -153,7 +153,7 @@ pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> O
         Ok(told) => {
             let lost = told.ledger.drops.values();
             let at_the_host = lost.fold(0, |sum: u64, count| sum.saturating_add(*count));
-            // A daemon's counts can be some milliseconds old: frames that were read since have come, too.
+            // The daemon's counts can be some milliseconds old, and lack frames that this process has read already.
             let Delivered { frames, lapped, .. } = told.delivered;
             let captured = told.ledger.captured.max(frames.saturating_add(lapped));
             // libpcap's counts wrap around at 2^32, and programs know that.

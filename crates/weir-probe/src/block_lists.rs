@@ -39,7 +39,7 @@ struct BlockList {
 #[derive(Default)]
 struct Signals {
     has_thread: bool,
-    /// An entry expires of which the thread may not know yet.
+    /// The list has changed since the thread last looked at it.
     is_changed: bool,
     is_over: bool,
 }
@@ -161,6 +161,7 @@ impl BlockLists {
     }
 }
 
+/// Waits for the threads. A source that hangs in a change must have been stopped before.
 impl Drop for BlockLists {
     fn drop(&mut self) {
         for list in lock(&self.lists).values() {
@@ -204,7 +205,7 @@ impl BlockList {
                 Err(ProbeError::Capture(error)) if !matches!(error, CaptureError::Ended) => {
                     list.not_expired(now);
                 }
-                // If the subscription has ended, it blocks nothing.
+                // All other errors mean that the subscription has ended or the probe was stopped: nothing is blocked.
                 Ok(()) | Err(_) => list.expired(&due, now),
             }
         }

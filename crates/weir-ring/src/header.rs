@@ -353,6 +353,19 @@ mod tests {
     }
 
     #[test]
+    fn block_0_alone_is_formatted_as_in_a_whole_ring() {
+        let spec = spec(4);
+        let block = zeroed(BLOCK_BYTES as usize / 8);
+        assert_eq!(format_block_0(&block, &spec), Geometry::new(4));
+        let values = |words: &[AtomicU64]| -> Vec<u64> {
+            words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+        };
+        assert!(values(&block) == values(&formatted(&spec)[..block.len()]));
+        let less = format_block_0(&block[1..], &spec);
+        assert!(matches!(less, Err(RingError::TooSmall { .. })), "{less:?}");
+    }
+
+    #[test]
     fn what_is_formatted_is_read_back() {
         let mut spec = spec(4);
         spec.interfaces.push(Interface { name: "eth1".to_owned(), ..spec.interfaces[0].clone() });

@@ -133,11 +133,11 @@ pub fn ignore_usr2() -> Result<()> {
     Ok(())
 }
 
-/// Makes writes beyond the limit of a file's size (RLIMIT_FSIZE) fail with EFBIG, which is told, instead of ending the
-/// process by SIGXFSZ.
+/// Makes writes beyond the limit of a file's size (RLIMIT_FSIZE) fail with EFBIG, which is reported, instead of ending
+/// the process by SIGXFSZ.
 pub fn take_file_size_limit_as_error() -> Result<()> {
-    let nobody = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGXFSZ, nobody).context("handling signals")?;
+    let unused = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGXFSZ, unused).context("handling signals")?;
     Ok(())
 }
 

@@ -23,6 +23,7 @@ class Options(ctypes.Structure):
         ("sample", c_uint32),
         ("flows", c_uint32),
         ("flags", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

@@ -14,8 +14,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Finds the interface, and sets the link type of the feeds and the NUMA node of their rings to those
-    /// of the interface.
+    /// Finds the interface, and sets the link type of the feeds to its type. If the setup asks for it, also sets the
+    /// NUMA node of the rings to that of the NIC, if that is known.
     pub(super) fn find(iface: &str, setup: &mut Setup) -> Result<Opened, CaptureError> {
         rcu::prepare();
         let query = InterfaceQuery::new()?;

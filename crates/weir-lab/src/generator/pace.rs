@@ -76,10 +76,12 @@ pub(super) struct Turns<'a> {
     /// Number of threads whose wire is ready. The clock starts when all are ready.
     ready: AtomicUsize,
     start: OnceLock<Instant>,
-    /// Time at which the last thread had sent its last frame. The threads end later, because they then still unload
+    /// Time at which the last thread left its sending loop: its last frame was sent, or the end was reached. The threads
+    /// end later, because they then still unload
     /// their programs.
     end_of_last_ns: AtomicU64,
-    /// Whether a grant has been served, which shows that the interface accepts frames, or at least counts them.
+    /// Whether the first call of [`Wire::send`] has succeeded, or the thread that makes it has ended. The other threads
+    /// wait for it.
     proven: AtomicBool,
     /// Whether a worker has failed, so that the others must end.
     aborted: AtomicBool,
@@ -91,6 +93,17 @@ struct Row {
     bucket: Option<Bucket>,
     granted: u64,
     frames_max: u64,
+}
+
+/// Ends the other workers if this one panics.
+struct AbortOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
 }
 
 impl<'a> Turns<'a> {
@@ -120,6 +133,8 @@ impl<'a> Turns<'a> {
     }
 
     fn work(&self, index: usize, worker: &impl Fn(&Turns) -> Result<()>) {
+        // The others wait for a worker that has panicked, else.
+        let _others = AbortOnPanic(&self.aborted);
         let pinned = self.cpus.get(index).copied().map(Pinned::to).transpose();
         if let Err(error) = pinned.and_then(|_pinned| worker(self)) {
             self.aborted.store(true, Ordering::Release);
@@ -225,7 +240,8 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// Waits exactly if the time is short, otherwise a little less than `ns`. The caller asks again afterwards.
+/// Waits exactly if the time is short; otherwise sleeps for less, at most [`SLEEP_MAX_NS`]. The caller asks again
+/// afterwards.
 pub(super) fn wait(ns: u64) {
     if ns > SPIN_NS {
         return sleep(Duration::from_nanos((ns - SPIN_NS).min(SLEEP_MAX_NS)));
@@ -241,7 +257,7 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// Records every call. An interrupted call attempts fewer frames.
+    /// Records every call, and attempts only half of the frames, as if interrupted.
     struct Fake<'a>(&'a Mutex<Vec<(u64, u64)>>);
 
     impl Wire for Fake<'_> {
@@ -288,8 +304,8 @@ mod tests {
 
     #[test]
     fn threads_share_the_rate() {
-        // 50 frames are due in 1 s, and the first at once. With a bucket for each thread, there
-        // would be three times as many.
+        // 50 frames are due in 1 s, and the first at once: 11 take 200 ms. With a bucket for each thread, they would
+        // take a third of that.
         let rate = Rate::Pps(50.0);
         let frames = Some(11);
         let options = GenOptions { rate, frames, threads: 3, ..GenOptions::default() };

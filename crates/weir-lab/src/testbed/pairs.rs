@@ -15,11 +15,11 @@ pub struct Pair {
 }
 
 impl Testbed {
-    /// Creates pairs with numbers from `first` on, all at once, and sets them up. The testbed's own pair has number 0.
+    /// Creates pairs with numbers from `first` on, all at once, and brings them up. The testbed's own pair has number 0.
     /// The new pairs may not have a carrier yet; see [`Pair::wait_for_carrier`].
     ///
     /// # Errors
-    /// `ip` fails, for instance because a pair with that number exists.
+    /// `ip` fails, for instance because a pair with that number exists. Pairs with lower numbers exist then.
     pub fn add_pairs(&self, first: u32, count: u32) -> Result<Vec<Pair>> {
         let numbers = first..first + count;
         let (mut links, mut ups) = (String::new(), String::new());
@@ -51,7 +51,7 @@ impl Pair {
     /// Waits until both ends have a carrier.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after five seconds.
+    /// [`Error::Timeout`] if an end has none after five seconds.
     pub fn wait_for_carrier(&self) -> Result<()> {
         self.tx.wait_for_carrier()?;
         self.rx.wait_for_carrier()

@@ -148,10 +148,16 @@ impl CaptureArgs {
         }
     }
 
-    /// Returns a note if flags are tcpdump's, which prints lines, and the frames are neither printed nor kept.
+    /// Returns a note for users of tcpdump (-i or -n was given) if the frames go nowhere.
     pub fn print_note(&self) -> Option<&'static str> {
-        let has_output =
-            self.print.print || self.count || self.input.json || !self.write.is_empty();
+        let has_output = self.print.print
+            || self.count
+            || self.input.json
+            || !self.write.is_empty()
+            || self.netdev.is_some()
+            || self.latency.is_some()
+            || self.metrics.is_some()
+            || self.json_every.is_some();
         (self.input.is_as_tcpdump && !has_output && !self.input.quiet).then_some(
             "frames are counted only; --print prints them as lines, and --write FILE keeps them",
         )

@@ -38,7 +38,7 @@ pub struct InputArgs {
     /// A source, as tcpdump has it: -i eth0, or its number in the list of -D. May be given several times
     #[arg(short = 'i', long, value_name = "SOURCE")]
     pub(super) interface: Vec<SourceName>,
-    /// Whether the command line is one of tcpdump's, which prints without a flag for it: with -i or -n.
+    /// Whether -i or -n was given. Users of tcpdump type these, and expect printed lines.
     #[arg(skip)]
     pub(super) is_as_tcpdump: bool,
     /// A capture file as the source, as tcpdump has it; - is standard input, as in file:-

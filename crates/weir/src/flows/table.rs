@@ -12,8 +12,8 @@ use crate::cli::FlowMonitorArgs;
 /// Default capacity of the flow table, in flows.
 const FLOWS: u64 = 1_000_000;
 
-/// A flow table that is made before sources are opened. Allocating it can take tenths of a second, and the frames that
-/// a daemon's feed gets meanwhile are from before the run.
+/// A flow table that is made before sources are opened. Allocating it can take tenths of a second. If a daemon's feed
+/// were open by then, the frames that come meanwhile would be counted, although the run has not begun.
 pub struct TableInAdvance(Mutex<Option<FlowTable>>);
 
 impl TableInAdvance {
