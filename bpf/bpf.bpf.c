@@ -284,7 +284,7 @@ static __always_inline __u32 place_of_shard(__u64 flow_hash)
 
 /*
  * Writes the frame into this CPU's ring of a feed whose filter takes the frame, unless the feed's block list or
- * sampling excludes it. Inline if at most one feed of one interface takes a frame: returns are slow on kernels with mitigations for
+ * sampling excludes it. Inline if there is one feed of one interface: returns are slow on kernels with mitigations for
  * them (SRSO, retbleed). `number` is the number of the ring, `line` is that ring's words in the control map, and
  * `interface` is the number of the frame's interface in the rings, 0 if the source has only one.
  */
@@ -519,21 +519,11 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		frame->flow_hash = hook == WEIR_TC ? flow_hash_tc(ctx, tag & 0xffff)
 						   : flow_hash_xdp(ctx, tag & 0xffff);
 	}
-	if ((only || shard_of) && !several) {
-		/*
-		 * At most one feed takes the frame, so the writer is inline. Both cases share one copy: with a copy for
-		 * each, the verifier spent a third of the loading time on removing the unused one.
-		 */
-		__u32 place = only ? only - 1 : place_of_shard(frame->flow_hash), number;
+	if (only && !several) {
+		__u32 place = only - 1, number = place * rings_per_feed + cpu;
 		struct found_key found;
 
 		found.looked = 0;
-		if (place >= WEIR_FEEDS_MAX)
-			goto done;
-		if (only ? !is_of_part(place, frame)
-			 : !(wanted >> place & 1) || !is_of_queue(place, frame))
-			goto done;
-		number = place * rings_per_feed + cpu;
 		/*
 		 * At the first place the ring's number is the CPU's number, so its line is `mine`, which counts offered
 		 * frames.
@@ -543,6 +533,19 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 
 			mine_of_ring = bpf_map_lookup_elem(&control, &ring_line);
 		}
+		if (mine_of_ring && is_of_part(place, frame))
+			write_feed(ctx, hook, place, number, mine_of_ring, frame, &found, 0);
+	} else if (shard_of && !several) {
+		/* At most one feed takes the frame, so the writer is inline here, too. */
+		__u32 place = place_of_shard(frame->flow_hash), number, ring_line;
+		struct found_key found;
+
+		found.looked = 0;
+		if (place >= WEIR_FEEDS_MAX || !(wanted >> place & 1) || !is_of_queue(place, frame))
+			goto done;
+		number = place * rings_per_feed + cpu;
+		ring_line = number + 1;
+		mine_of_ring = bpf_map_lookup_elem(&control, &ring_line);
 		if (mine_of_ring)
 			write_feed(ctx, hook, place, number, mine_of_ring, frame, &found, 0);
 	} else {

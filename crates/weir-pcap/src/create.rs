@@ -122,7 +122,8 @@ fn activate(handle: &Handle) -> c_int {
         Ok(reader) => reader,
         Err(ClientError::NoSource(_)) => {
             let text = format!(
-                "{name}: the daemon at {} has no such source for you; `weir status` lists those that there are",
+                "{name}: the daemon at {} has no such source for you: there is none (`weir status` lists them), or its \
+                 `users` in the daemon's file do not include you",
                 path.display()
             );
             return handle.fail(abi::ERROR_NO_SUCH_DEVICE, &text);

@@ -356,7 +356,7 @@ mod tests {
     fn block_0_alone_is_formatted_as_in_a_whole_ring() {
         let spec = spec(4);
         let block = zeroed(BLOCK_BYTES as usize / 8);
-        assert_eq!(format_block_0(&block, &spec), Geometry::new(4));
+        assert_eq!(format_block_0(&block, &spec).unwrap(), Geometry::new(4).unwrap());
         let values = |words: &[AtomicU64]| -> Vec<u64> {
             words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
         };

@@ -7,6 +7,16 @@ use std::time::Duration;
 use thiserror::Error;
 use weir_consumer::ConsumerError;
 
+/// Returns the advice for an output without room.
+fn making_room(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::FileTooLarge => {
+            "raise the limit of file sizes (ulimit -f), or have more files (--rotate-size)"
+        }
+        _ => "free space, or write elsewhere",
+    }
+}
+
 /// The reason why a capture file cannot be written.
 #[derive(Debug, Error)]
 pub enum FileError {
@@ -21,7 +31,8 @@ pub enum FileError {
     },
     /// The disk is full, or a quota or size limit is reached.
     #[error(
-        "{path}: no room; the {kept} frames before are whole and readable; free space, or write elsewhere"
+        "{path}: no room; the {kept} frames before are whole and readable; {}",
+        making_room(source)
     )]
     Full {
         /// The file.

@@ -43,7 +43,7 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
         bail!("ended before all files were looked at; the next run does the others");
     }
     if counts.files_failed > 0 {
-        bail!("not all files there can be read, or their indexes written; the others are done");
+        bail!("some files cannot be read, or their indexes not be written (see above)");
     }
     let is_due = args.check && report.events.iter().any(Event::is_change);
     Ok(if is_due { EXIT_LOSS } else { EXIT_RAN })
@@ -145,6 +145,9 @@ fn summary(counts: &Json) -> String {
         [counts.indexes, counts.files_completed, counts.files_deleted].map(grouped);
     let all = counts.indexes + counts.files_completed + counts.files_deleted;
     match (all, counts.check) {
+        (0, _) if counts.files_failed > 0 => {
+            format!("{files}, nothing done; {}", counted(counts.files_failed, "failure"))
+        }
         (0, _) => format!("{files}, nothing to do"),
         (_, true) => {
             // The index of such a file often lacks the end of the file.

@@ -52,7 +52,8 @@ pub fn rotate_size(text: &str) -> Result<u64, String> {
 
 /// Parses a size like [`rotate_size`], but a number without a unit means millions of bytes, as with tcpdump.
 pub fn rotate_millions(text: &str) -> Result<u64, String> {
-    let bad = || format!("'{text}': write millions of bytes such as 100, or 100MiB");
+    let bad =
+        || format!("'{text}': write a whole number of millions of bytes such as 100, or 100MiB");
     match text.parse::<u64>() {
         Ok(0) => Err(bad()),
         Ok(millions) => millions.checked_mul(1_000_000).ok_or(format!("'{text}' is too large")),
@@ -163,7 +164,7 @@ pub fn snaplen(text: &str) -> Result<u32, String> {
 
 /// Parses a number of frames, feeds or the like: `1000000`, `1_000_000`, `1M`, `10k`.
 pub fn count(text: &str) -> Result<u64, String> {
-    let bad = || format!("'{text}' is no number, or none above 0; write it like 1000, 10k or 1M");
+    let bad = || format!("'{text}' is no number above 0; write it like 1000, 10k or 1M");
     let plain = text.replace('_', "");
     let (number, unit) = split(&plain);
     let scale = match unit {

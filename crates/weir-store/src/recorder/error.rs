@@ -87,6 +87,9 @@ fn completing(left_open: &[PathBuf]) -> String {
 fn making_room(why: &io::Error) -> &'static str {
     match why.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free space, or set --quota",
+        io::ErrorKind::FileTooLarge => {
+            "; raise the limit of file sizes (ulimit -f), or have smaller files (--rotate-size)"
+        }
         _ => "",
     }
 }

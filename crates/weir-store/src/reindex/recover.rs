@@ -29,7 +29,7 @@ pub(super) enum Recovered {
 }
 
 /// The reason why nothing is completed in a directory.
-const RECORDS: &str = "a recorder writes there; its open files were left alone";
+const RECORDS: &str = "a recorder writes there";
 
 /// Completes files that a recorder left in one directory, and adds them to the files that need an
 /// index.

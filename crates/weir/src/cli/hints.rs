@@ -29,6 +29,27 @@ const COMMANDS_ELSEWHERE: [(&[&str], &str); 8] = [
     (&["version"], "to see the version: weir --version"),
 ];
 
+/// Flags of tcpdump and dumpcap that `weir capture` does not have, and what does the same.
+const FLAGS_ELSEWHERE: [(&[&str], &str); 8] = [
+    (
+        &["-a", "--autostop"],
+        "dumpcap's -a duration:60 is --duration 60s here, and -a packets:N is -c N",
+    ),
+    (
+        &["-b", "--ring-buffer"],
+        "dumpcap's -b filesize:KB is --rotate-size 100MiB here, -b duration:N is -G N, and -b files:N is -W N",
+    ),
+    (&["-f"], "a filter follows the source: weir capture eth0 'tcp port 80'"),
+    (&["-#", "--number"], "to number the lines: --print | cat -n"),
+    (&["-d"], "tcpdump -d EXPR shows the program of a filter"),
+    (&["-I", "--monitor-mode"], "monitor mode is set by iw"),
+    (&["-Z", "--relinquish-privileges"], "all capabilities are given up once everything is open"),
+    (
+        &["-y", "--linktype", "-L", "--list-data-link-types"],
+        "an interface has one link type here, which the file names",
+    ),
+];
+
 /// Returns the hint for an unknown command: the name of a source, as in `weir eth0`, or a command of another program.
 fn command_hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
@@ -55,7 +76,7 @@ fn command_hint(error: &clap::Error) -> Option<String> {
 pub fn hint(error: &clap::Error) -> Option<String> {
     let socket = || socket_hint(error).map(str::to_owned);
     let flags = || flag_hint(error).map(str::to_owned);
-    command_hint(error).or_else(socket).or_else(flags)
+    command_hint(error).or_else(socket).or_else(|| elsewhere(error)).or_else(flags)
 }
 
 /// Returns the text of an error whose own text is misleading: clap names --print, but not the flags that need it.
@@ -72,6 +93,16 @@ pub(super) fn is_engine_xdp(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::InvalidValue
         && text(ContextKind::InvalidArg).contains("--engine")
         && text(ContextKind::InvalidValue) == "xdp"
+}
+
+/// Returns the hint for a flag of tcpdump or dumpcap with another name here.
+fn elsewhere(error: &clap::Error) -> Option<String> {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let flag = text(ContextKind::InvalidArg);
+    let is_it = error.kind() == ErrorKind::UnknownArgument
+        && text(ContextKind::Usage).contains("weir capture");
+    let (_, line) = FLAGS_ELSEWHERE.iter().find(|(flags, _)| flags.contains(&&*flag))?;
+    is_it.then(|| format!("{line}; docs/from-tcpdump.md has the other flags"))
 }
 
 /// Returns the hint for users of tcpdump, which prints by default and has other letters for flags.
@@ -173,6 +204,11 @@ mod tests {
                 hint(&format!("weir capture lo {flag}")).contains("docs/from-tcpdump.md"),
                 "{flag}"
             );
+        }
+        for (flags, line) in FLAGS_ELSEWHERE {
+            for flag in flags {
+                assert!(hint(&format!("weir capture lo {flag} 1")).contains(line), "{flag}");
+            }
         }
         assert_eq!(hint("weir capture lo --no-such-flag"), "");
         assert!(hint("weir serve weir.toml").contains("--config FILE"));
