@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Virtual machines read feeds of a daemon on the host, with unchanged QEMU and stock Debian kernels, only through a
-# virtio-serial port and a hot-plugged ivshmem device. Frames are sent over a veth on the host; several applications in the guest read every frame at
-# the same time; filters of the guest act at the host; brokers, daemons and readers are stopped and started.
+# virtio-serial port and a hot-plugged ivshmem device. Frames are sent over a veth on the host; several applications in
+# the guest read every frame at the same time; filters of the guest act at the host; brokers, daemons and readers are
+# stopped and started.
 #
 #     tests/vm.sh [PART]...     the named parts; without names, those of `all_parts`
 #

@@ -122,8 +122,8 @@ static inline struct weir_options weir_default_options(void)
 /*
  * Connects to the daemon and finds the source. `name` is host:SOURCE, with a source of the daemon's file;
  * host:SOURCE@2/4 is the second of four shards of its flows, host:SOURCE@q2 an RX queue. `options` may be NULL.
- * Programs that run with more rights than their caller (set-user-ID, file capabilities) ignore $WEIR_SOCKET. On failure *feed is NULL, and `error` (which may be NULL, with size 0)
- * has the text.
+ * Programs that run with more rights than their caller (set-user-ID, set-group-ID, file capabilities) ignore
+ * $WEIR_SOCKET. On failure *feed is NULL, and `error` (which may be NULL, with size 0) has the text.
  *
  * The capture begins with weir_start(), or with the first call that reads, changes the feed, or asks for its pcapng
  * header. A wrong filter is reported only then.

@@ -144,8 +144,8 @@ impl Options {
     }
 }
 
-/// Returns the path of the daemon's socket: `given`, else `$WEIR_SOCKET`, else the default. Programs that
-/// run with more rights than their caller (set-user-ID, set-group-ID, file capabilities: AT_SECURE) ignore the variable.
+/// Returns the path of the daemon's socket: `given`, else `$WEIR_SOCKET`, else the default. Programs that run with more
+/// rights than their caller (AT_SECURE: set-user-ID, set-group-ID, file capabilities) ignore the variable.
 pub fn socket_of(given: Option<&str>) -> PathBuf {
     // SAFETY: the call reads a value that the kernel gave the process when it started.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;

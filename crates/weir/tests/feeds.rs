@@ -519,6 +519,28 @@ fn root_every_frame_is_in_one_shard_and_both_directions_in_the_same() {
     }
 }
 
+// A program without filters is loaded by libbpf, and with several shards it is the one with the largest stack.
+#[test]
+fn root_shards_without_a_filter_are_captured_by_bpf() {
+    let test = "root_shards_without_a_filter_are_captured_by_bpf";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for engine in ["--engine bpf --hook tc", "--engine bpf --hook xdp", "--engine bpf --consume"] {
+        let bed = bed();
+        let iface = &bed.rx.iface;
+        let mut command = weir(&format!("capture --json --ring-size 16MiB {engine}"));
+        command.args([format!("{iface}@1/2"), format!("{iface}@2/2")]);
+        let run = Run::capture_by(&bed.rx, command);
+        common::generate(&bed.tx, "--frames 2000 --flows 500");
+        settle();
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        let feeds = json["feeds"].as_array().expect("feeds");
+        let captured: Vec<u64> = feeds.iter().map(|feed| number(feed, "captured")).collect();
+        assert!(captured.iter().sum::<u64>() >= 2000, "{engine}: {captured:?}");
+        assert!(captured.len() == 2 && captured.iter().all(|count| *count > 300), "{captured:?}");
+    }
+}
+
 #[test]
 fn root_a_queue_is_a_source() {
     let test = "root_a_queue_is_a_source";

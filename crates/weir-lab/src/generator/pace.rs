@@ -76,9 +76,8 @@ pub(super) struct Turns<'a> {
     /// Number of threads whose wire is ready. The clock starts when all are ready.
     ready: AtomicUsize,
     start: OnceLock<Instant>,
-    /// Time at which the last thread left its sending loop: its last frame was sent, or the end was reached. The threads
-    /// end later, because they then still unload
-    /// their programs.
+    /// Time at which the last thread left its sending loop: its last frame was sent, or the end was reached. The
+    /// threads end later, because they then still unload their programs.
     end_of_last_ns: AtomicU64,
     /// Whether the first call of [`Wire::send`] has succeeded, or the thread that makes it has ended. The other threads
     /// wait for it.
