@@ -25,10 +25,10 @@ pub struct Fake {
 
 /// Controls a [`Fake`] from a test. Error numbers are those of libc.
 #[derive(Clone, Default)]
-pub struct Script(Arc<Both>);
+pub struct Script(Arc<Shared>);
 
 #[derive(Default)]
-struct Both {
+struct Shared {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -45,7 +45,7 @@ struct State {
     cut: Option<i32>,
     sync: Option<i32>,
     preallocate: Option<i32>,
-    is_holding_files: bool,
+    is_holding_requests: bool,
     is_holding_steps: bool,
     rename: Option<i32>,
     remove: Option<i32>,
@@ -55,11 +55,11 @@ struct State {
     note: Option<&'static str>,
     is_holding: bool,
     /// Directories: writes to their files are held.
-    holding: Vec<PathBuf>,
+    held_directories: Vec<PathBuf>,
     failing_files: Vec<(PathBuf, i32)>,
     takes_last_first: bool,
     held: Vec<Held>,
-    over: Vec<Completed>,
+    completed: Vec<Completed>,
 }
 
 struct Held {
@@ -109,8 +109,8 @@ impl Script {
     }
 
     /// Holds requests for whole files (cut, sync, remove), or releases them.
-    pub fn hold_whole_files(&self, is_holding: bool) {
-        self.state().is_holding_files = is_holding;
+    pub fn hold_file_requests(&self, is_holding: bool) {
+        self.state().is_holding_requests = is_holding;
         self.0.changed.notify_all();
     }
 
@@ -129,7 +129,7 @@ impl Script {
     }
 
     fn wait_for_files(&self) {
-        self.wait_while(|state| state.is_holding_files);
+        self.wait_while(|state| state.is_holding_requests);
     }
 
     /// Makes syncing fail; `None` ends this.
@@ -175,12 +175,12 @@ impl Script {
     }
 
     /// Holds the writes to files of one directory.
-    pub fn hold_files(&self, directory: &Path) {
-        self.state().holding.push(directory.to_owned());
+    pub fn hold_writes_in(&self, directory: &Path) {
+        self.state().held_directories.push(directory.to_owned());
     }
 
     /// Makes all writes to files of this directory fail from now on, and preallocations.
-    pub fn fail_file(&self, directory: &Path, errno: i32) {
+    pub fn fail_writes_in(&self, directory: &Path, errno: i32) {
         self.state().failing_files.push((directory.to_owned(), errno));
     }
 
@@ -188,7 +188,7 @@ impl Script {
     pub fn take_last_first(&self) {
         let mut state = self.state();
         if !std::mem::replace(&mut state.takes_last_first, true) {
-            state.over.reverse();
+            state.completed.reverse();
         }
     }
 
@@ -219,7 +219,7 @@ impl Script {
             let mut held = state.held.remove(index);
             held.error = held.error.or_else(|| state.refuses(&held.file));
             let completed = held.carry_out();
-            state.over.push(completed);
+            state.completed.push(completed);
         }
         self.0.changed.notify_all();
     }
@@ -227,7 +227,7 @@ impl Script {
     /// Carries out all held writes, and holds no more.
     pub fn release_all(&self) {
         let mut state = self.state();
-        (state.is_holding, state.holding) = (false, Vec::new());
+        (state.is_holding, state.held_directories) = (false, Vec::new());
         drop(state);
         self.release(usize::MAX);
     }
@@ -361,33 +361,33 @@ impl Disk for Fake {
             _ => state.count(length as u64),
         };
         let error = error.or_else(|| state.refuses(file));
-        let is_holding = state.is_holding || state.holding.contains(&file.directory);
+        let is_holding = state.is_holding || state.held_directories.contains(&file.directory);
         let write = Held { file: Arc::clone(file), at, bytes, ticket, error };
         if is_holding {
             state.held.push(write);
         } else {
-            let at = if state.takes_last_first { 0 } else { state.over.len() };
-            state.over.insert(at, write.carry_out());
+            let at = if state.takes_last_first { 0 } else { state.completed.len() };
+            state.completed.insert(at, write.carry_out());
         }
         self.script.0.changed.notify_all();
     }
 
     fn pending(&self) -> usize {
         let state = self.script.state();
-        state.held.len() + state.over.len()
+        state.held.len() + state.completed.len()
     }
 
     fn completed(&mut self, wait: bool, out: &mut Vec<Completed>) {
         let mut state = self.script.state();
         if wait {
-            let nothing = |state: &mut State| state.over.is_empty() && !state.held.is_empty();
+            let nothing = |state: &mut State| state.completed.is_empty() && !state.held.is_empty();
             let changed = &self.script.0.changed;
             let (waited, timeout) = (changed.wait_timeout_while(state, TEST_TIME_MAX, nothing))
                 .unwrap_or_else(PoisonError::into_inner);
             assert!(!timeout.timed_out(), "the test holds back writes that are waited for");
             state = waited;
         }
-        out.append(&mut state.over);
+        out.append(&mut state.completed);
     }
 
     fn abandon(&mut self) {}

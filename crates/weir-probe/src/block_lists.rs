@@ -189,13 +189,13 @@ impl BlockList {
             }
             signals.is_changed = false;
             drop(signals);
-            let next = self.take_out_due();
+            let next = self.remove_expired();
             self.wait(next);
         }
     }
 
     /// Removes expired entries. Returns when the next entry expires.
-    fn take_out_due(&self) -> End {
+    fn remove_expired(&self) -> End {
         let mut list = lock(&self.entries);
         let now = Instant::now();
         let due = list.due(now);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_ends_with_its_list_and_is_started_for_entries_that_end_only() {
+    fn a_thread_ends_with_its_list_and_is_started_only_for_entries_that_expire() {
         let lists = BlockLists::new(|_, _| Ok(()));
         let threads = || lock(&lists.threads).iter().filter(|own| !own.is_finished()).count();
         let (list, later) = (SubscriptionId(1), Instant::now() + LIMIT);

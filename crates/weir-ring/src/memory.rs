@@ -98,7 +98,7 @@ fn map_new_memfd(
     rustix::fs::ftruncate(&fd, bytes).map_err(|errno| {
         RingError::os(match errno {
             rustix::io::Errno::FBIG => {
-                "sizing ring memory, which the limit of file sizes (ulimit -f) is for, too; raise the limit"
+                "sizing ring memory, for which the limit of file sizes (ulimit -f) also holds; raise it"
             }
             _ => "sizing ring memory",
         })(errno)

@@ -6,9 +6,14 @@ use std::io;
 /// Returns the text of an error and of its causes. A remedy comes last: `a: cannot be read (No such file or directory);
 /// name a directory that ...`.
 pub fn words(error: &anyhow::Error) -> String {
-    let mut texts: Vec<String> =
-        error.chain().map(|cause| without_number(&cause.to_string())).collect();
-    let is_of_kernel = error.chain().last().is_some_and(|last| last.is::<io::Error>());
+    error_text(error.as_ref())
+}
+
+/// Returns the text of an error and of its causes like [`words`]: also for reports, and for the `error` fields of JSON.
+pub fn error_text(error: &(dyn Error + 'static)) -> String {
+    let chain: Vec<_> = std::iter::successors(Some(error), |error| error.source()).collect();
+    let mut texts: Vec<_> = chain.iter().map(|cause| without_number(&cause.to_string())).collect();
+    let is_of_kernel = chain.last().is_some_and(|last| last.is::<io::Error>());
     if let [.., before, last] = &mut texts[..]
         && is_of_kernel
         && before.contains("; ")
@@ -17,12 +22,6 @@ pub fn words(error: &anyhow::Error) -> String {
         texts.pop();
     }
     texts.join(": ")
-}
-
-/// Returns the text of an error and of its causes, without error numbers, for reports and for the `error` fields of
-/// JSON.
-pub fn error_text(error: &(dyn Error + 'static)) -> String {
-    without_number(&weir_capture::error::error_text(error))
 }
 
 /// Removes error numbers: `No such file or directory (os error 2)` becomes `No such file or directory`.

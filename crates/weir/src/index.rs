@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use serde::Serialize;
-use weir_store::catalog::Catalog;
+use weir_store::catalog::{Catalog, is_recording};
 use weir_store::reindex::{Event, Options, Report, reindex};
 
 use crate::cli::IndexArgs;
@@ -53,6 +53,12 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
 pub fn nothing_recorded(paths: &[PathBuf]) -> Error {
     let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     let there = names.join(", ");
+    if paths.iter().any(|path| path.is_dir() && is_recording(path)) {
+        return anyhow!(
+            "{there}: a recorder writes there, and no frame is on the disk yet; those of a quiet link come after a \
+             second"
+        );
+    }
     anyhow!("{there}: nothing was recorded there; weir capture SOURCE --write DIR/ records")
 }
 

@@ -116,8 +116,8 @@ impl Builder {
         let serial = SERIAL.fetch_add(1, Relaxed);
         // The value exists before its first namespace, so that an error half way removes everything.
         let mut bed = Testbed {
-            tx: End::unmade(netns::owned_name(serial, "tx"), "wtx0"),
-            rx: End::unmade(netns::owned_name(serial, "rx"), "wrx0"),
+            tx: End::not_yet_created(netns::owned_name(serial, "tx"), "wtx0"),
+            rx: End::not_yet_created(netns::owned_name(serial, "rx"), "wrx0"),
         };
         for end in [&bed.tx, &bed.rx] {
             command::ip(&["netns", "add", &end.netns])?;
@@ -203,7 +203,7 @@ impl Drop for Testbed {
 }
 
 impl End {
-    fn unmade(netns: String, iface: &str) -> End {
+    fn not_yet_created(netns: String, iface: &str) -> End {
         End { netns, iface: iface.to_owned(), ifindex: 0, mac: [0; 6] }
     }
 

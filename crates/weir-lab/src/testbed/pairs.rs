@@ -15,8 +15,8 @@ pub struct Pair {
 }
 
 impl Testbed {
-    /// Creates pairs with numbers from `first` on, all at once, and brings them up. The testbed's own pair has number 0.
-    /// The new pairs may not have a carrier yet; see [`Pair::wait_for_carrier`].
+    /// Creates pairs with numbers from `first` on, all at once, and brings them up. The testbed's own pair has number
+    /// 0. The new pairs may not have a carrier yet; see [`Pair::wait_for_carrier`].
     ///
     /// # Errors
     /// `ip` fails, for instance because a pair with that number exists. Pairs with lower numbers exist then.
@@ -36,8 +36,8 @@ impl Testbed {
         let pair = |n| {
             let (tx, rx) = (format!("wtx{n}"), format!("wrx{n}"));
             let mut pair = Pair {
-                tx: End::unmade(self.tx.netns.clone(), &tx),
-                rx: End::unmade(self.rx.netns.clone(), &rx),
+                tx: End::not_yet_created(self.tx.netns.clone(), &tx),
+                rx: End::not_yet_created(self.rx.netns.clone(), &rx),
             };
             pair.tx.learn()?;
             pair.rx.learn()?;

@@ -356,14 +356,14 @@ mod tests {
 
         // A recorder that ends waits for it.
         rig.housekeeping.set_waited_for(false);
-        rig.script.hold_whole_files(true);
+        rig.script.hold_file_requests(true);
         let (path, deletion) = rig.file("the recorder ends");
         rig.housekeeping.ask(deletion);
         let release = std::thread::spawn({
             let script = rig.script.clone();
             move || {
                 std::thread::sleep(Duration::from_millis(50));
-                script.hold_whole_files(false);
+                script.hold_file_requests(false);
             }
         });
         drop(rig.housekeeping);

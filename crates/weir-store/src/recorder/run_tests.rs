@@ -124,7 +124,7 @@ fn what_was_written_after_a_write_without_an_answer_goes_to_the_other_volume() {
         settings.directories.push(other.path().to_owned());
         settings.stall_max = Duration::from_millis(300);
     });
-    rig.script.hold_files(rig.directory.path());
+    rig.script.hold_writes_in(rig.directory.path());
     (0..24).for_each(|_| rig.push_block());
     let _ = rig.recorder.step(u64::MAX).unwrap();
     // All but one of them are answered: newest first, so that the oldest stays.

@@ -564,7 +564,7 @@ fn a_volume_that_does_not_answer_is_left_out_while_another_one_works() {
         settings.stall_max = Duration::from_millis(300);
     });
     // Writes to the first directory are not completed; they are the first writes, of the ring's first block.
-    rig.script.hold_files(rig.directory.path());
+    rig.script.hold_writes_in(rig.directory.path());
     for _ in 0..6 {
         rig.push_block();
         let _ = rig.recorder.step(u64::MAX).unwrap();
@@ -621,7 +621,7 @@ fn a_file_that_is_being_cut_off_gets_nothing_and_keeps_no_ring_waiting() {
     let mut rig = Rig::new(8, |_| ());
     rig.push_block();
     rig.run();
-    rig.script.hold_whole_files(true);
+    rig.script.hold_file_requests(true);
     for _ in 0..2 {
         rig.recorder.looked -= FLUSH_EVERY;
         let _ = rig.recorder.step(u64::MAX).unwrap();
@@ -632,7 +632,7 @@ fn a_file_that_is_being_cut_off_gets_nothing_and_keeps_no_ring_waiting() {
         let _ = rig.recorder.step(u64::MAX).unwrap();
     }
     assert_eq!((rig.recorder.kept().frames, rig.files().len()), (2000, 2));
-    rig.script.hold_whole_files(false);
+    rig.script.hold_file_requests(false);
     rig.finish();
     assert_eq!(rig.times(), (0..2000).collect::<Vec<_>>());
 }
@@ -697,7 +697,7 @@ fn a_full_file_system_on_which_deleting_frees_nothing_is_given_up() {
 fn small_pieces_go_to_the_volume_with_the_fewest_writes() {
     let other = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(16, |settings| settings.directories.push(other.path().to_owned()));
-    rig.script.hold_files(rig.directory.path());
+    rig.script.hold_writes_in(rig.directory.path());
     for _ in 0..300 {
         rig.push(1);
         rig.writer.close_block();
@@ -723,7 +723,7 @@ fn a_deletion_that_takes_its_time_keeps_no_ring_waiting() {
         rig.push_block();
         rig.run();
     }
-    rig.script.hold_whole_files(true);
+    rig.script.hold_file_requests(true);
     let before = rig.recorder.kept().frames;
     for _ in 0..6 {
         rig.push_block();
@@ -732,7 +732,7 @@ fn a_deletion_that_takes_its_time_keeps_no_ring_waiting() {
         }
     }
     assert_eq!(rig.recorder.kept().frames - before, 6000);
-    rig.script.hold_whole_files(false);
+    rig.script.hold_file_requests(false);
     rig.finish();
     let total: u64 = rig.files().iter().map(|path| path.metadata().unwrap().len()).sum();
     assert!(total <= 24 << 20, "{total}");
@@ -809,12 +809,12 @@ fn what_a_second_failing_volume_cuts_off_is_not_kept() {
         rig.push_block();
         let _ = rig.recorder.step(u64::MAX).unwrap();
     }
-    rig.script.fail_file(rig.directory.path(), 5);
+    rig.script.fail_writes_in(rig.directory.path(), 5);
     rig.script.release(3);
     for _ in 0..20 {
         let _ = rig.recorder.step(u64::MAX);
     }
-    rig.script.fail_file(other.path(), 5);
+    rig.script.fail_writes_in(other.path(), 5);
     rig.script.release_all();
     for _ in 0..50 {
         let _ = rig.recorder.step(u64::MAX);

@@ -10,7 +10,7 @@ use clap::Args;
     after_help = "Changes a `weir capture`, `weir attach` or `weir flows` that was started with --control PATH: the \
     new filter applies to frames from now on. If the capture reads from a daemon (host:eth0), the daemon applies the \
     filter, to this capture only. Filters of the daemon's own sources are set in its configuration file, not by this \
-    command."
+    command. '' takes the filter off."
 )]
 pub struct FilterArgs {
     /// The filter in tcpdump's syntax, in quotes or word by word; '' takes every frame

@@ -99,7 +99,7 @@ fn not_made(directory: &Path) -> String {
                  others"
             )
         }
-        None => format!("{name}: making the directory to record into"),
+        None => format!("{name}: cannot be made; name a directory where you may write"),
     }
 }
 

@@ -118,6 +118,12 @@ impl Pcap {
         let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime, Box::new(admit))?;
         let keeps_some = direction != Direction::Both || interface.name == "lo";
         let mut notes = vec![format!("offered frames are what {} reports", library())];
+        if direction != Direction::Both {
+            notes.push(
+                "frames of the other direction are offered, too, and filtered by libpcap"
+                    .to_owned(),
+            );
+        }
         let kept = interface.frame_bytes_max().min(setup.bytes_needed());
         if kept > LIBPCAP_CAPLEN_MAX {
             notes.push(format!("libpcap cuts frames above {LIBPCAP_CAPLEN_MAX} bytes (BIG TCP)"));
