@@ -501,10 +501,13 @@ fn root_every_frame_is_in_one_shard_and_both_directions_in_the_same() {
             own.map(|feed| number(feed, "captured")).collect::<Vec<_>>()
         };
         let all = captured("all");
-        assert_eq!(all.iter().sum::<u64>(), number(&feeds[0], "offered"), "{json}");
-        assert!(all.iter().all(|count| *count > 3000), "{all:?}");
+        let offered = number(&feeds[0], "offered");
+        assert_eq!(all.iter().sum::<u64>(), offered, "{json}");
+        // An emulated machine drops a part of the frames before the hook.
+        assert!(offered > 2000, "{json}");
+        assert!(all.iter().all(|count| *count > offered * 3 / 20), "{all:?}");
         let some = captured("some").iter().sum::<u64>();
-        let expected = [0..1, 1200..4200][samples].clone();
+        let expected = [0..1, offered * 6 / 100..offered * 21 / 100][samples].clone();
         assert!(expected.contains(&some), "{some} frames of an eighth of the flows");
         for frame in &frames {
             let id = u64::from(frame.interface);
@@ -536,8 +539,13 @@ fn root_shards_without_a_filter_are_captured_by_bpf() {
         all_close(&json);
         let feeds = json["feeds"].as_array().expect("feeds");
         let captured: Vec<u64> = feeds.iter().map(|feed| number(feed, "captured")).collect();
-        assert!(captured.iter().sum::<u64>() >= 2000, "{engine}: {captured:?}");
-        assert!(captured.len() == 2 && captured.iter().all(|count| *count > 300), "{captured:?}");
+        let sum: u64 = captured.iter().sum();
+        // An emulated machine drops a part of the frames before the hook.
+        assert!(sum > 200 && sum == number(&feeds[0], "offered"), "{engine}: {json}");
+        assert!(
+            captured.len() == 2 && captured.iter().all(|count| *count > sum / 6),
+            "{captured:?}"
+        );
     }
 }
 

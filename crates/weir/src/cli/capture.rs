@@ -159,7 +159,7 @@ impl CaptureArgs {
             || self.metrics.is_some()
             || self.json_every.is_some();
         (self.input.is_as_tcpdump && !has_output && !self.input.quiet).then_some(
-            "frames are counted only; --print prints them as lines, and --write FILE keeps them",
+            "frames are only counted; --print prints them as lines, and --write FILE keeps them",
         )
     }
 
