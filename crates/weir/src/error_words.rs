@@ -11,7 +11,8 @@ pub fn words(error: &anyhow::Error) -> String {
 
 /// Returns the text of an error and of its causes like [`words`]: also for reports, and for the `error` fields of JSON.
 pub fn error_text(error: &(dyn Error + 'static)) -> String {
-    let chain: Vec<_> = std::iter::successors(Some(error), |error| error.source()).collect();
+    let chain: Vec<&dyn Error> =
+        std::iter::successors(Some(error), |cause| <dyn Error>::source(*cause)).collect();
     let mut texts: Vec<_> = chain.iter().map(|cause| without_number(&cause.to_string())).collect();
     let is_of_kernel = chain.last().is_some_and(|last| last.is::<io::Error>());
     if let [.., before, last] = &mut texts[..]

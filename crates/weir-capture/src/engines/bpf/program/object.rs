@@ -2,16 +2,16 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{AsRawLibbpf, MapCore, MapFlags, MapHandle};
+use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle};
 
 use super::constants::{Constants, set_feeds};
 use super::skel::types::rodata as Data;
 use super::skel::{BpfSkelBuilder, OpenBpfSkel};
-use super::{AtHook, Choice, Maps, MemberMaps, Programs};
+use super::{AtHook, Choice, Maps, MemberMaps, Programs, put_rings};
 use crate::engines::bpf::BpfOptions;
 use crate::engines::bpf::block::first_lists;
 use crate::engines::bpf::clsact::Side;
@@ -141,10 +141,8 @@ pub(in crate::engines::bpf) fn load(
     let taken = (0..maps.places.len()).filter(|place| maps.places[*place].is_some());
     let numbers =
         taken.flat_map(|place| (0..maps.cpus).map(move |cpu| place as u32 * maps.cpus + cpu));
-    for (number, ring) in numbers.zip(maps.rings) {
-        let (key, value) = (number.to_ne_bytes(), ring.as_fd().as_raw_fd().to_ne_bytes());
-        skel.maps.rings.update(&key, &value, MapFlags::ANY).map_err(refuse)?;
-    }
+    let numbers: Vec<u32> = numbers.collect();
+    put_rings(&skel.maps.rings, &numbers, maps.rings).map_err(|(_, error)| refuse(error))?;
     let own = |program: BorrowedFd<'_>| {
         program.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
     };
