@@ -132,7 +132,7 @@ mod tests {
         let (there, missing) = (folder.path(), folder.path().join("a"));
         let told = not_made(&missing.join("b/"));
         assert!(told.contains(&format!("`mkdir -p {}`", missing.display())), "{told}");
-        assert!(not_made(&there.join("b/")).ends_with("to record into"));
+        assert!(not_made(&there.join("b/")).ends_with("where you may write"));
         let file = there.join("text");
         fs::write(&file, "").unwrap();
         assert_eq!(file_named(&there.join("text/")), Some(file));
