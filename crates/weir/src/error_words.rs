@@ -9,7 +9,7 @@ pub fn words(error: &anyhow::Error) -> String {
     error_text(error.as_ref())
 }
 
-/// Returns the text of an error and of its causes like [`words`]: also for reports, and for the `error` fields of JSON.
+/// Returns the text that [`words`] returns, for reports and for the `error` fields of JSON.
 pub fn error_text(error: &(dyn Error + 'static)) -> String {
     let chain: Vec<&dyn Error> =
         std::iter::successors(Some(error), |cause| <dyn Error>::source(*cause)).collect();

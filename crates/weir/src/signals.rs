@@ -128,16 +128,18 @@ struct Report {
 /// Keeps SIGUSR2 from ending the process: tcpdump flushes its file on this signal. A recorder may handle it as a
 /// trigger.
 pub fn ignore_usr2() -> Result<()> {
-    let nobody = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGUSR2, nobody).context("handling signals")?;
-    Ok(())
+    handle_without_effect(SIGUSR2)
 }
 
 /// Makes writes beyond the limit of a file's size (RLIMIT_FSIZE) fail with EFBIG, which is reported, instead of ending
 /// the process by SIGXFSZ.
 pub fn take_file_size_limit_as_error() -> Result<()> {
-    let unused = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGXFSZ, unused).context("handling signals")?;
+    handle_without_effect(SIGXFSZ)
+}
+
+/// Handles a signal by a flag that nobody reads.
+fn handle_without_effect(signal: i32) -> Result<()> {
+    signal_hook::flag::register(signal, Arc::default()).context("handling signals")?;
     Ok(())
 }
 

@@ -483,7 +483,9 @@ fn root_every_frame_is_in_one_shard_and_both_directions_in_the_same() {
         command.args(&shards).args(["--feed", "all:"]);
         command.args(["--feed", "some: udp, flows 8"].iter().take(2 * samples));
         let run = Run::capture_by(&bed.rx, command);
-        common::generate(&bed.tx, "--frames 20k --rate 100kpps --flows 500");
+        // The link to an emulated receiver refuses some frames.
+        let sent =
+            number(&common::generate(&bed.tx, "--frames 20k --rate 100kpps --flows 500"), "sent");
         let (there, back) = (Sender::new(&bed.tx), Sender::new(&bed.rx));
         // ARP has no flow key, so these frames belong to the first shard.
         (0..3).for_each(|_| there.send(&arp()));
@@ -501,13 +503,11 @@ fn root_every_frame_is_in_one_shard_and_both_directions_in_the_same() {
             own.map(|feed| number(feed, "captured")).collect::<Vec<_>>()
         };
         let all = captured("all");
-        let offered = number(&feeds[0], "offered");
-        assert_eq!(all.iter().sum::<u64>(), offered, "{json}");
-        // An emulated machine drops a part of the frames before the hook.
-        assert!(offered > 2000, "{json}");
-        assert!(all.iter().all(|count| *count > offered * 3 / 20), "{all:?}");
+        assert_eq!(all.iter().sum::<u64>(), number(&feeds[0], "offered"), "{json}");
+        assert!(sent > 1000 && number(&feeds[0], "offered") >= sent, "{sent}: {json}");
+        assert!(all.iter().all(|count| *count > sent * 3 / 20), "{sent}: {all:?}");
         let some = captured("some").iter().sum::<u64>();
-        let expected = [0..1, offered * 6 / 100..offered * 21 / 100][samples].clone();
+        let expected = [0..1, sent * 6 / 100..sent * 21 / 100][samples].clone();
         assert!(expected.contains(&some), "{some} frames of an eighth of the flows");
         for frame in &frames {
             let id = u64::from(frame.interface);
@@ -533,17 +533,17 @@ fn root_shards_without_a_filter_are_captured_by_bpf() {
         let mut command = weir(&format!("capture --json --ring-size 16MiB {engine}"));
         command.args([format!("{iface}@1/2"), format!("{iface}@2/2")]);
         let run = Run::capture_by(&bed.rx, command);
-        common::generate(&bed.tx, "--frames 2000 --flows 500");
+        // The link to an emulated receiver refuses some frames.
+        let sent = number(&common::generate(&bed.tx, "--frames 2000 --flows 500"), "sent");
         settle();
         let json = run.stop().expect(0).json();
         all_close(&json);
         let feeds = json["feeds"].as_array().expect("feeds");
         let captured: Vec<u64> = feeds.iter().map(|feed| number(feed, "captured")).collect();
-        let sum: u64 = captured.iter().sum();
-        // An emulated machine drops a part of the frames before the hook.
-        assert!(sum > 200 && sum == number(&feeds[0], "offered"), "{engine}: {json}");
+        assert_eq!(captured.iter().sum::<u64>(), number(&feeds[0], "offered"), "{engine}: {json}");
+        assert!(sent > 200 && number(&feeds[0], "offered") >= sent, "{engine}, {sent}: {json}");
         assert!(
-            captured.len() == 2 && captured.iter().all(|count| *count > sum / 6),
+            captured.len() == 2 && captured.iter().all(|count| *count > sent * 3 / 20),
             "{captured:?}"
         );
     }

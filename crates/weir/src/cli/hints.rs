@@ -50,6 +50,11 @@ const FLAGS_ELSEWHERE: [(&[&str], &str); 8] = [
     ),
 ];
 
+/// Returns what clap says about an error under this name; empty if it says nothing.
+fn text_of(error: &clap::Error, kind: ContextKind) -> String {
+    error.get(kind).map(ToString::to_string).unwrap_or_default()
+}
+
 /// Returns the hint for an unknown command: the name of a source, as in `weir eth0`, or a command of another program.
 fn command_hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
@@ -81,15 +86,15 @@ pub fn hint(error: &clap::Error) -> Option<String> {
 
 /// Returns the text of an error whose own text is misleading: clap names --print, but not the flags that need it.
 pub fn replacement(error: &clap::Error) -> Option<&'static str> {
-    let missing = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
-    let is_it = error.kind() == ErrorKind::MissingRequiredArgument && missing.contains("--print");
+    let is_it = error.kind() == ErrorKind::MissingRequiredArgument
+        && text_of(error, ContextKind::InvalidArg).contains("--print");
     is_it.then_some(
         "flags such as -v, -e and -X say how lines are printed: add --print; without it no lines are printed",
     )
 }
 
 pub(super) fn is_engine_xdp(error: &clap::Error) -> bool {
-    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let text = |kind| text_of(error, kind);
     error.kind() == ErrorKind::InvalidValue
         && text(ContextKind::InvalidArg).contains("--engine")
         && text(ContextKind::InvalidValue) == "xdp"
@@ -97,7 +102,7 @@ pub(super) fn is_engine_xdp(error: &clap::Error) -> bool {
 
 /// Returns the hint for a flag of tcpdump or dumpcap with another name here.
 fn elsewhere(error: &clap::Error) -> Option<String> {
-    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let text = |kind| text_of(error, kind);
     let flag = text(ContextKind::InvalidArg);
     let is_it = error.kind() == ErrorKind::UnknownArgument
         && text(ContextKind::Usage).contains("weir capture");
@@ -107,7 +112,7 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
 
 /// Returns the hint for users of tcpdump, which prints by default and has other letters for flags.
 fn flag_hint(error: &clap::Error) -> Option<&'static str> {
-    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let text = |kind| text_of(error, kind);
     let flag = text(ContextKind::InvalidArg);
     match error.kind() {
         ErrorKind::UnknownArgument if text(ContextKind::Usage).contains("weir <COMMAND>") => {
@@ -138,7 +143,7 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
 
 /// Returns the hint for `--socket` with `weir filter`, which does not have that flag.
 fn socket_hint(error: &clap::Error) -> Option<&'static str> {
-    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let text = |kind| text_of(error, kind);
     let is_socket_of_filter = error.kind() == ErrorKind::UnknownArgument
         && text(ContextKind::InvalidArg) == "--socket"
         && text(ContextKind::Usage).contains("weir filter");

@@ -51,26 +51,6 @@ pub(super) struct Programs {
     constants: Constants,
 }
 
-/// Adds rings to a map of rings, with these numbers. An error comes with the number of rings that were added.
-fn put_rings(
-    map: &impl MapCore,
-    numbers: &[u32],
-    arrays: &[MapHandle],
-) -> Result<(), (usize, libbpf_rs::Error)> {
-    let keys: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-    let fds = arrays.iter().map(|ring| ring.as_fd().as_raw_fd());
-    let values: Vec<u8> = fds.flat_map(i32::to_ne_bytes).collect();
-    // The kernel waits for RCU after each update of a map of maps, but for a batch only once.
-    let count = numbers.len() as u32;
-    if map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
-        return Ok(());
-    }
-    for (added, (key, value)) in keys.chunks(4).zip(values.chunks(4)).enumerate() {
-        map.update(key, value, MapFlags::ANY).map_err(|error| (added, error))?;
-    }
-    Ok(())
-}
-
 /// The programs at the hook: one for each side at TC, or one at XDP.
 pub(super) struct AtHook(Vec<(Option<Side>, Arc<OwnedFd>)>);
 
@@ -217,7 +197,7 @@ impl Programs {
     /// Adds rings to the map of rings, from this number on. If that fails, adds none of them.
     pub(super) fn put_rings(&self, first: u32, arrays: &[MapHandle]) -> Result<(), CaptureError> {
         let numbers: Vec<u32> = (first..first + arrays.len() as u32).collect();
-        put_rings(&self.rings, &numbers, arrays).map_err(|(added, error)| {
+        update_rings(&self.rings, &numbers, arrays).map_err(|(added, error)| {
             // If this fails, too, the rings that were added keep their memory.
             let _ = self.forget_rings(first..first + added as u32);
             super::memory::refused("a ring")(error)
@@ -266,6 +246,26 @@ impl Programs {
         }
         Ok(append.id)
     }
+}
+
+/// Adds rings to a map of rings, with these numbers. An error comes with the number of rings that were added.
+fn update_rings(
+    map: &impl MapCore,
+    numbers: &[u32],
+    arrays: &[MapHandle],
+) -> Result<(), (usize, libbpf_rs::Error)> {
+    let keys: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    let fds = arrays.iter().map(|ring| ring.as_fd().as_raw_fd());
+    let values: Vec<u8> = fds.flat_map(i32::to_ne_bytes).collect();
+    // The kernel waits for RCU after each update of a map of maps, but for a batch only once.
+    let count = numbers.len() as u32;
+    if map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
+        return Ok(());
+    }
+    for (added, (key, value)) in keys.chunks(4).zip(values.chunks(4)).enumerate() {
+        map.update(key, value, MapFlags::ANY).map_err(|error| (added, error))?;
+    }
+    Ok(())
 }
 
 /// Waits for the end of a thread, and returns its result or continues its panic.

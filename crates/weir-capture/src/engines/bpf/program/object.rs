@@ -11,7 +11,7 @@ use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle};
 use super::constants::{Constants, set_feeds};
 use super::skel::types::rodata as Data;
 use super::skel::{BpfSkelBuilder, OpenBpfSkel};
-use super::{AtHook, Choice, Maps, MemberMaps, Programs, put_rings};
+use super::{AtHook, Choice, Maps, MemberMaps, Programs, update_rings};
 use crate::engines::bpf::BpfOptions;
 use crate::engines::bpf::block::first_lists;
 use crate::engines::bpf::clsact::Side;
@@ -142,7 +142,7 @@ pub(in crate::engines::bpf) fn load(
     let numbers =
         taken.flat_map(|place| (0..maps.cpus).map(move |cpu| place as u32 * maps.cpus + cpu));
     let numbers: Vec<u32> = numbers.collect();
-    put_rings(&skel.maps.rings, &numbers, maps.rings).map_err(|(_, error)| refuse(error))?;
+    update_rings(&skel.maps.rings, &numbers, maps.rings).map_err(|(_, error)| refuse(error))?;
     let own = |program: BorrowedFd<'_>| {
         program.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
     };
