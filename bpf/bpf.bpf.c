@@ -599,13 +599,6 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
 
-/* Occupies the position at the hook until the capture starts. Frames pass, and are not counted. */
-SEC("tc")
-int weir_tc_wait(struct __sk_buff *skb)
-{
-	return -1;	/* as above */
-}
-
 SEC("tc")
 int weir_tc_in(struct __sk_buff *skb)
 {

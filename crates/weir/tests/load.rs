@@ -15,7 +15,9 @@ fn root_every_program_is_loaded_or_said_to_be_skipped() {
     let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
     let version = (numbers.next().expect("a version"), numbers.next().unwrap_or(0));
     let tags = if version >= (6, 8) { "loaded weir_xdp_tags" } else { "skipped weir_xdp_tags" };
-    for line in ["loaded weir_tc_wait, weir_tc_in", "loaded weir_xdp,", "loaded weir_gen", tags] {
+    for line in
+        ["loaded weir_tc_wait", "loaded weir_tc_in", "loaded weir_xdp,", "loaded weir_gen", tags]
+    {
         assert!(text.lines().any(|said| said.starts_with(line)), "no '{line}' in: {text}");
     }
     assert!(!text.contains("refused"), "{text}");

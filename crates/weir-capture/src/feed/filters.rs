@@ -52,9 +52,13 @@ impl Filters {
     /// Returns whether the verifier accepts the filters alone, without the program of which they will be a part.
     pub(crate) fn are_taken(&self) -> bool {
         let insns = ebpf::alone(&self.code, self.target);
-        let alone = Code { insns, functions: Vec::new() };
-        load(self.target, c"weir_filters", &alone, Default::default()).is_ok()
+        load_insns(self.target, c"weir_filters", insns).is_ok()
     }
+}
+
+/// Loads a program that consists only of these instructions.
+pub(crate) fn load_insns(target: Target, name: &CStr, insns: Vec<EbpfInsn>) -> io::Result<OwnedFd> {
+    load(target, name, &Code { insns, functions: Vec::new() }, Default::default())
 }
 
 /// Loads a program into the kernel. Memory to which `options` points must live through the call.

@@ -32,7 +32,7 @@ enum Spare {
 /// Called once for each source, when it is opened. Does nothing if membarrier works. If the object cannot
 /// be made, [`synchronize`] returns the error later.
 pub fn prepare() {
-    if by_membarrier().is_ok() {
+    if has_membarrier() {
         return;
     }
     let mut spares = spares();
@@ -81,11 +81,20 @@ fn spares() -> MutexGuard<'static, Vec<Spare>> {
     SPARES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Returns whether the kernel offers [`by_membarrier`], without waiting.
+fn has_membarrier() -> bool {
+    membarrier(libc::MEMBARRIER_CMD_QUERY)
+        .is_ok_and(|offered| offered & libc::c_long::from(libc::MEMBARRIER_CMD_GLOBAL) != 0)
+}
+
 fn by_membarrier() -> io::Result<()> {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    membarrier(libc::MEMBARRIER_CMD_GLOBAL).map(|_| ())
+}
+
+fn membarrier(command: libc::c_int) -> io::Result<libc::c_long> {
     // SAFETY: membarrier takes integers and no pointers.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Waits with a spare object, or with a new one.
@@ -205,6 +214,11 @@ mod tests {
             }
             assert_eq!(waits.join().expect("no panic"), (10, true));
         });
+    }
+
+    #[test]
+    fn membarrier_is_offered_where_it_works() {
+        assert_eq!(has_membarrier(), by_membarrier().is_ok());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::TcAttach;
 use super::clsact::{self, Filter, Lock, Side};
+use super::placeholder;
 use super::program::{AtHook, Programs};
 use super::xdp;
 use crate::error::CaptureError;
@@ -56,16 +57,16 @@ pub(super) fn sweep(programs: &Programs) {
     clsact::sweep(programs.at.program(any).as_fd());
 }
 
-/// Attaches a placeholder, which passes every frame, to the wanted TC hooks. If a hook is full, this fails early enough
-/// to choose another engine. Does nothing for XDP.
+/// Detaches the filters of [`sweep`], and attaches a placeholder, which passes every frame, to these sides. If a hook is
+/// full, this fails early enough to choose another engine.
 pub(super) fn take_places(
     interface: &Arc<Interface>,
-    programs: &Programs,
+    sides: &[Side],
     how: TcAttach,
 ) -> Result<Vec<Attachment>, CaptureError> {
-    let Some(wait) = &programs.wait else { return Ok(Vec::new()) };
-    let take = |side| take_place(interface, wait, side, (how, None));
-    programs.at.sides().flatten().map(take).collect()
+    let wait = Arc::new(placeholder::load()?);
+    clsact::sweep(wait.as_fd());
+    sides.iter().map(|side| take_place(interface, &wait, *side, (how, None))).collect()
 }
 
 fn take_place(

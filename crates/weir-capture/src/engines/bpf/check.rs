@@ -10,7 +10,7 @@ use weir_frame::shard::Shard;
 
 use super::block::Blocks;
 use super::program::{Choice, Maps, load};
-use super::{BpfOptions, memory};
+use super::{BpfOptions, memory, placeholder};
 use crate::error::CaptureError;
 use crate::feed::{Feed, Filter, Sampling};
 use crate::kernel::interface::{Interface, InterfaceQuery};
@@ -42,9 +42,14 @@ pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
         Ok(device) => try_load(Choice::XdpWithTags, &device, variant),
         Err(why) => Loaded::Skipped(why),
     };
+    let wait = match placeholder::load() {
+        Ok(_) => Loaded::Yes,
+        Err(error) => Loaded::Refused(error),
+    };
     vec![
+        ("weir_tc_wait", wait),
         (
-            "weir_tc_wait, weir_tc_in, weir_tc_out, weir_close, weir_store",
+            "weir_tc_in, weir_tc_out, weir_close, weir_store",
             try_load(Choice::Tc, &lo, Variant::Plain),
         ),
         ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, &lo, Variant::Queues)),

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook};
 
 use crate::error::CaptureError;
+use crate::feed::direction::Direction;
 use crate::kernel::interface::{Interface, hooks_qdisc};
 pub(super) use record::Lock;
 use record::{FilterPlace, Record};
@@ -33,6 +34,12 @@ pub(super) enum Side {
 }
 
 impl Side {
+    /// Returns the sides that frames of this direction pass.
+    pub(super) fn of(direction: Direction) -> Vec<Side> {
+        let all = [(direction.takes_in(), Side::Ingress), (direction.takes_out(), Side::Egress)];
+        all.into_iter().filter(|(is_passed, _)| *is_passed).map(|(_, side)| side).collect()
+    }
+
     pub(super) fn tcx(self) -> libbpf_sys::bpf_attach_type {
         match self {
             Side::Ingress => libbpf_sys::BPF_TCX_INGRESS,

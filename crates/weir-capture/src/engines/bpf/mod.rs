@@ -22,6 +22,7 @@ mod members;
 pub(crate) mod memory;
 mod pattern;
 mod place_blocks;
+mod placeholder;
 mod plan;
 mod program;
 mod relay;
@@ -32,6 +33,7 @@ mod tests;
 pub(crate) mod xdp;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use weir_ring::wake;
@@ -51,6 +53,8 @@ use crate::kernel::interface::{Driver, Interface, Missed, Presence, Promiscuity}
 use crate::kernel::rcu;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
+use clsact::Side;
+use program::join;
 use serving::Serving;
 use shared::{Served, State};
 
@@ -143,7 +147,15 @@ impl Bpf {
         let is_for_clients = setup.is_for_clients;
         let by_queue = setup.feeds.iter().any(|feed| feed.queue.is_some());
         let interface = Arc::new(interface);
-        let (serving, mut notes) = Serving::open(iface, Some(&interface), setup, options)?;
+        let sides = if options.hook == Hook::Tc { Side::of(direction) } else { Vec::new() };
+        // Attaching waits for RCU, most of the rest for the verifier, which needs a CPU.
+        let (opened, attachments) = thread::scope(|scope| {
+            let attach = || attach::take_places(&interface, &sides, options.tc_attach);
+            let attached = scope.spawn(attach);
+            (Serving::open(iface, Some(&interface), setup, options), join(attached))
+        });
+        let (serving, mut notes) = opened?;
+        serving.shared.state().attachments = attachments?;
         let hook = match options.hook {
             Hook::Tc => {
                 notes.extend(interface.notes(direction, caplen_max));
@@ -154,12 +166,6 @@ impl Bpf {
             }
             Hook::Xdp => "xdp",
         };
-        {
-            let mut state = serving.shared.state();
-            attach::sweep(&state.programs);
-            state.attachments =
-                attach::take_places(&interface, &state.programs, options.tc_attach)?;
-        }
         let info = Info {
             source: iface.to_owned(),
             engine: "bpf",

@@ -36,8 +36,6 @@ pub(super) struct Programs {
     pub(super) at: AtHook,
     /// Whether the programs count the frames that each feed selected. They do if a feed may reject frames.
     pub(super) count_chosen: bool,
-    /// The placeholder at TC, which passes every frame until the capture starts.
-    pub(super) wait: Option<Arc<OwnedFd>>,
     /// The programs' map of rings, by number of the ring.
     rings: MapHandle,
     close: OwnedFd,
@@ -86,6 +84,21 @@ pub(super) enum Choice {
     /// XDP, with a program that is bound to the device and can request the VLAN tag that the driver removed (Linux
     /// 6.8).
     XdpWithTags,
+}
+
+impl Maps<'_> {
+    /// Returns the number of rings if every place is taken. The rings of a place that is free now may be created later.
+    fn rings_max(&self) -> u32 {
+        self.cpus * self.places.len() as u32
+    }
+
+    /// Returns the numbers of `rings`.
+    fn numbers(&self) -> Vec<u32> {
+        let taken = (0..self.places.len()).filter(|place| self.places[*place].is_some());
+        taken
+            .flat_map(|place| (0..self.cpus).map(move |cpu| place as u32 * self.cpus + cpu))
+            .collect()
+    }
 }
 
 impl Choice {

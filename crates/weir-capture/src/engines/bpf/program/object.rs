@@ -2,24 +2,25 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::thread;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle};
+use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, MapType};
 
 use super::constants::{Constants, set_feeds};
 use super::skel::types::rodata as Data;
 use super::skel::{BpfSkelBuilder, OpenBpfSkel};
-use super::{AtHook, Choice, Maps, MemberMaps, Programs, update_rings};
+use super::{AtHook, Choice, Maps, MemberMaps, Programs, join, update_rings};
 use crate::engines::bpf::BpfOptions;
 use crate::engines::bpf::block::first_lists;
 use crate::engines::bpf::clsact::Side;
 use crate::engines::bpf::memory::refused;
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::direction::Direction;
 use crate::feed::filters::{Filters, Template, prepare};
+use crate::kernel::map_options;
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
@@ -56,6 +57,7 @@ fn set_up(
     setup: &Setup,
     options: &BpfOptions,
     maps: Maps<'_>,
+    map_of_rings: &MapHandle,
 ) -> Result<Data, libbpf_rs::Error> {
     let rings = maps.rings;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
@@ -74,11 +76,9 @@ fn set_up(
     rodata.consume = u32::from(options.consume);
     rodata.several = u32::from(maps.several);
     let data = *rodata;
-    open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
     let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
     load_only(open, &names);
-    // Includes free places, whose rings may be created later.
-    let all = maps.cpus * maps.places.len() as u32;
+    let all = maps.rings_max();
     open.maps.control.set_max_entries(1 + all)?;
     let own = &mut open.maps;
     match maps.blocks {
@@ -104,8 +104,7 @@ fn set_up(
         own.came.set_autocreate(false)?;
         own.shares.set_autocreate(false)?;
     }
-    open.maps.rings.set_max_entries(all)?;
-    open.maps.rings.set_inner_map_fd(rings[0].as_fd())?;
+    open.maps.rings.reuse_fd(map_of_rings.as_fd())?;
     Ok(data)
 }
 
@@ -124,10 +123,11 @@ pub(in crate::engines::bpf) fn load(
     let mut object = MaybeUninit::uninit();
     let mut open = BpfSkelBuilder::default().open(&mut object).map_err(refuse)?;
     let sides = match choice {
-        Choice::Tc => sides(setup.direction()),
+        Choice::Tc => Side::of(setup.direction()).into_iter().map(Some).collect(),
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
-    let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
+    let rings = map_of_rings(maps.rings, maps.rings_max()).map_err(refuse)?;
+    let data = set_up(&mut open, choice, &sides, setup, options, maps, &rings).map_err(refuse)?;
     // Programs with filters, and programs that are bound to a device, are loaded by this crate: libbpf cannot reserve
     // the space in which bound programs grow (decision 0020).
     let by_us = maps.has_filters || choice == Choice::XdpWithTags;
@@ -137,12 +137,13 @@ pub(in crate::engines::bpf) fn load(
     };
     // SAFETY: the map belongs to the open object, which lives through the call.
     let named = unsafe { libbpf_sys::bpf_map__fd(open.maps.rodata.as_libbpf_object().as_ptr()) };
-    let skel = open.load().map_err(refuse)?;
-    let taken = (0..maps.places.len()).filter(|place| maps.places[*place].is_some());
-    let numbers =
-        taken.flat_map(|place| (0..maps.cpus).map(move |cpu| place as u32 * maps.cpus + cpu));
-    let numbers: Vec<u32> = numbers.collect();
-    update_rings(&skel.maps.rings, &numbers, maps.rings).map_err(|(_, error)| refuse(error))?;
+    // The update waits for RCU, the loading for the verifier, which needs a CPU.
+    let (skel, updated) = thread::scope(|scope| {
+        let update = scope.spawn(|| update_rings(&rings, &maps.numbers(), maps.rings));
+        (open.load(), join(update))
+    });
+    let skel = skel.map_err(refuse)?;
+    updated.map_err(|(_, error)| refuse(error))?;
     let own = |program: BorrowedFd<'_>| {
         program.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
     };
@@ -171,14 +172,12 @@ pub(in crate::engines::bpf) fn load(
             shares: MapHandle::try_from(&own_maps.shares)?,
         })
     };
-    let wait = (choice == Choice::Tc).then(|| own(progs.weir_tc_wait.as_fd()).map(Arc::new));
     Ok(Programs {
         count_chosen: data.chooses != 0,
         at: AtHook(sides.into_iter().zip(programs.into_iter().map(Arc::new)).collect()),
-        wait: wait.transpose()?,
         close: own(progs.weir_close.as_fd())?,
         store: own(progs.weir_store.as_fd())?,
-        rings: MapHandle::try_from(&skel.maps.rings).map_err(refuse)?,
+        rings,
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
         members: maps.several.then(member_maps).transpose().map_err(refuse)?,
@@ -187,10 +186,11 @@ pub(in crate::engines::bpf) fn load(
     })
 }
 
-/// Returns the sides at TC that need a program.
-fn sides(direction: Direction) -> Vec<Option<Side>> {
-    let all = [(direction.takes_in(), Side::Ingress), (direction.takes_out(), Side::Egress)];
-    all.into_iter().filter(|(wanted, _)| *wanted).map(|(_, side)| Some(side)).collect()
+/// Creates the map of rings for this number of rings. `rings`: at least one that will be in it.
+fn map_of_rings(rings: &[MapHandle], entries: u32) -> Result<MapHandle, libbpf_rs::Error> {
+    let inner_map_fd = rings[0].as_fd().as_raw_fd() as u32;
+    let options = libbpf_sys::bpf_map_create_opts { inner_map_fd, ..map_options(0) };
+    MapHandle::create(MapType::ArrayOfMaps, Some("rings"), 4, 4, entries, &options)
 }
 
 /// Takes the programs for the hook out of the object, as templates, so that libbpf does not load them.
