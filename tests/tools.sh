@@ -46,8 +46,9 @@ fi
 [[ $rc -eq 0 ]] || exit "$rc"
 scratch=$(mktemp -d)
 
-cargo build --locked --release -p weir -p weir-pcap
+cargo build --locked --release -p weir --bin weir
 weir=$target_dir/release/weir
+libraries=$(packaging/libraries.sh)
 
 make_link "$rx" "$tx"
 start_dockerd "$rx" || {
@@ -167,7 +168,7 @@ ip netns exec "$rx" "$weir" serve --config "$scratch/weir.toml" --socket "$scrat
     >"$scratch/serve.log" 2>&1 &
 daemon_pid=$!
 until_true 'the daemon' grep -q 'weir: serving ' "$scratch/serve.log"
-cp "$target_dir/release/libweirpcap.so" "$scratch/tools/"
+cp "$libraries/libweirpcap.so" "$scratch/tools/"
 by_library=(--network=none --env LD_PRELOAD=/tools/libweirpcap.so --volume "$scratch/run:/run/weir:ro")
 
 suricata library "${by_library[@]}" -- --pcap=host:eth0

@@ -75,8 +75,12 @@ tests/guest/kernel.sh >/dev/null || {
 scratch=$(mktemp -d)
 mkdir -m 755 "$scratch/run" "$scratch/out"
 weir=${WEIR_BIN:-$target_dir/release/weir}
-[[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir -p weir-pcap -p weir-c
-library=$(dirname "$weir")/libweirpcap.so
+# The libraries in a folder of their own, as packages have them: built together with the program, they would enable more
+# features of its dependencies, and everything would be compiled again.
+libraries=${WEIR_LIBRARIES:-}
+[[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir --bin weir
+[[ -n $libraries ]] || libraries=$(packaging/libraries.sh)
+library=$libraries/libweirpcap.so
 
 # The daemon's file: a source for the named guests, and one for no guest.
 configure() { # RING-MIB REGION-MIB GUEST...
@@ -136,7 +140,7 @@ if [[ ${#parts[@]} -eq 1 ]]; then
 fi
 
 start_part() { # PART
-    WEIR_BIN=$weir tests/vm.sh "$1" >"$scratch/$1.out" 2>&1 &
+    WEIR_BIN=$weir WEIR_LIBRARIES=$libraries tests/vm.sh "$1" >"$scratch/$1.out" 2>&1 &
     part_of[$!]=$1
     begin_of[$1]=$SECONDS
 }

@@ -62,7 +62,7 @@ with weir.open(sys.argv[1], filter="udp") as feed:
     statistics = feed.statistics()
     print(json.dumps({"frames": frames, "bytes": octets, "dropped": statistics.dropped, "lapped": statistics.lapped}))
 PROGRAM
-libweir=$(dirname "$weir")/libweir.so
+libweir=$libraries/libweir.so
 mkdir -p "$scratch/lib"
 cp "$libweir" "$scratch/lib/libweir.so.1"
 gcc -I "$root/crates/weir-c/include" "$scratch/read_by_c.c" "$scratch/lib/libweir.so.1" -o "$scratch/read_by_c"
