@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use thiserror::Error;
 use weir_consumer::ConsumerError;
 
@@ -140,6 +141,9 @@ fn way_to_create(path: &Path, why: &io::Error) -> String {
         (io::ErrorKind::IsADirectory, _) => {
             "this names a folder, and what is written is a file: name a file".to_owned()
         }
+        _ if why.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+            "this process has too many open files: raise the limit (ulimit -n)".to_owned()
+        }
         _ => "choose another --write PATH, or make the folder writable".to_owned(),
     }
 }
@@ -170,6 +174,9 @@ mod tests {
         assert!(no_folder.contains(&format!("(`mkdir -p {}`)", missing.display())), "{no_folder}");
         let is_folder = told(folder.path(), io::ErrorKind::IsADirectory);
         assert!(is_folder.ends_with("name a file"), "{is_folder}");
+        let source = Errno::MFILE.into();
+        let many = FileError::Create { path: missing.clone(), source }.to_string();
+        assert!(many.ends_with("(ulimit -n)"), "{many}");
         for kind in [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied] {
             let other = told(&missing, kind);
             assert!(other.ends_with("make the folder writable"), "{other}");

@@ -104,7 +104,10 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         }
         cli::Command::Extract(args) => extract::run(&args),
         cli::Command::Index(args) => index::run(&args),
-        cli::Command::Flows(args) => sized(flows::run(&args), &args.input),
+        cli::Command::Flows(args) => {
+            let result = flows::run(&args).map_err(usage_hints::with_sources_of_all);
+            sized(result, &args.input)
+        }
         cli::Command::Attach(args) => sized(attach::run(&args), &args.input),
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Guest(args) => guest::run(&args),

@@ -118,6 +118,9 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
         ErrorKind::UnknownArgument if text(ContextKind::Usage).contains("weir <COMMAND>") => {
             Some("a command comes first; to capture as tcpdump does: weir capture -i eth0")
         }
+        ErrorKind::UnknownArgument if flag == "--version" => {
+            Some("the version of all commands is shown by: weir --version")
+        }
         ErrorKind::UnknownArgument
             if !flag.starts_with('-') && text(ContextKind::Usage).contains("weir serve") =>
         {
@@ -224,5 +227,6 @@ mod tests {
         assert!(hint("weir capture lo --engine xdp").contains("--engine af_xdp"));
         assert_eq!(hint("weir capture lo --frames"), "");
         assert_eq!(hint("weir gen lo -Z"), "");
+        assert!(hint("weir flows lo --version").contains("weir --version"));
     }
 }

@@ -1,14 +1,13 @@
 //! Adds, removes and changes feeds at the hook. Each change loads new programs, which replace the running ones; each
 //! frame is handled by either an old or a new program (docs/decisions/0017-feeds-at-run-time.md).
 
-use std::thread;
-
 use weir_ring::{Ledger, Mapping, Ring};
 
-use super::program::{AtHook, join};
+use super::program::AtHook;
 use super::relay::{self, Relay};
 use super::shared::{By, HookPlace, Own, Shared, State, taken_places};
 use super::{attach, memory, plan};
+use crate::at_once::both;
 use crate::error::{CaptureError, error_text};
 use crate::feed::Feed;
 use crate::feed::change::Change;
@@ -178,12 +177,9 @@ impl Shared {
             lists.swap(leaves, place);
         }
         let words = self.free_words(state)?;
-        // Both at the same time: creating rings waits for RCU, and loading takes the verifier's time.
-        let (programs, rings) = thread::scope(|scope| {
-            let load = scope.spawn(|| state.programs.with_feeds(&places, &lists, words));
-            let rings = self.make_rings(state, place, feed);
-            (join(load), rings)
-        });
+        // Creating rings waits for RCU, loading for the verifier.
+        let load = || state.programs.with_feeds(&places, &lists, words);
+        let (programs, rings) = both(load, || self.make_rings(state, place, feed));
         let rings = rings?;
         let programs = match programs {
             Ok(Some(programs)) => programs,

@@ -33,7 +33,6 @@ mod tests;
 pub(crate) mod xdp;
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use weir_ring::wake;
@@ -45,6 +44,7 @@ pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub use clsact::has_clsact_filters;
 pub use pattern::has_patterns;
 
+use crate::at_once::both;
 use crate::engines::opened::Opened;
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
@@ -54,7 +54,6 @@ use crate::kernel::rcu;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use clsact::Side;
-use program::join;
 use serving::Serving;
 use shared::{Served, State};
 
@@ -149,11 +148,9 @@ impl Bpf {
         let interface = Arc::new(interface);
         let sides = if options.hook == Hook::Tc { Side::of(direction) } else { Vec::new() };
         // Attaching waits for RCU, most of the rest for the verifier, which needs a CPU.
-        let (opened, attachments) = thread::scope(|scope| {
-            let attach = || attach::take_places(&interface, &sides, options.tc_attach);
-            let attached = scope.spawn(attach);
-            (Serving::open(iface, Some(&interface), setup, options), join(attached))
-        });
+        let attach = || attach::take_places(&interface, &sides, options.tc_attach);
+        let open = || Serving::open(iface, Some(&interface), setup, options);
+        let (attachments, opened) = both(attach, open);
         let (serving, mut notes) = opened?;
         serving.shared.state().attachments = attachments?;
         let hook = match options.hook {

@@ -12,7 +12,6 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::thread::{self, ScopedJoinHandle};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use weir_filter::ebpf::Target;
@@ -22,6 +21,7 @@ use super::block;
 use super::clsact::Side;
 use super::memory::is;
 use super::{BpfOptions, Hook};
+use crate::at_once::each;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::{Filters, Template};
@@ -182,24 +182,18 @@ impl Programs {
         };
         let constants = self.constants.with_feeds(places, lists, generation).map_err(refused)?;
         let (named, map) = (self.constants.named(), constants.as_fd());
-        let filters = &filters;
-        let with = move |template: &Template| template.with_map(filters, named, map);
-        // Both sides are loaded at the same time: the verifier checks each separately.
-        thread::scope(|scope| {
-            let threads: Vec<_> =
-                self.templates.iter().map(|template| scope.spawn(move || with(template))).collect();
-            let made: Vec<_> = threads.into_iter().map(join).collect();
-            let mut programs = Vec::new();
-            for (side, made) in self.at.sides().zip(made) {
-                match made.map_err(libbpf_rs::Error::from) {
-                    Ok(program) => programs.push((side, Arc::new(program))),
-                    // EPERM does not depend on this program: the kernel would refuse any other, too.
-                    Err(error) if is(&error, libc::EPERM) => return Err(refused(error)),
-                    Err(_) => return Ok(None),
-                }
+        // The verifier checks each side separately.
+        let made = each(&self.templates, |template| template.with_map(&filters, named, map));
+        let mut programs = Vec::new();
+        for (side, made) in self.at.sides().zip(made) {
+            match made.map_err(libbpf_rs::Error::from) {
+                Ok(program) => programs.push((side, Arc::new(program))),
+                // EPERM does not depend on this program: the kernel would refuse any other, too.
+                Err(error) if is(&error, libc::EPERM) => return Err(refused(error)),
+                Err(_) => return Ok(None),
             }
-            Ok(Some(AtHook(programs)))
-        })
+        }
+        Ok(Some(AtHook(programs)))
     }
 
     /// Returns true if the programs at the hook can be replaced.
@@ -219,13 +213,9 @@ impl Programs {
 
     /// Removes rings that no program writes any more. Their memory is freed once no reader maps it.
     pub(super) fn forget_rings(&self, numbers: Range<u32>) -> Result<(), CaptureError> {
-        let forget = |number: u32| self.rings.delete(&number.to_ne_bytes());
-        // In parallel, since each deletion waits for RCU, and the kernel has no batches of deletions for these maps.
-        let freed: Vec<_> = thread::scope(|scope| {
-            let threads: Vec<_> =
-                numbers.map(|number| scope.spawn(move || forget(number))).collect();
-            threads.into_iter().map(join).collect()
-        });
+        let numbers: Vec<u32> = numbers.collect();
+        // Each deletion waits for RCU, and the kernel has no batches of deletions for these maps.
+        let freed = each(&numbers, |number| self.rings.delete(&number.to_ne_bytes()));
         let freed: Result<(), _> = freed.into_iter().collect();
         freed.map_err(super::memory::refused("freeing a ring"))
     }
@@ -279,11 +269,6 @@ fn update_rings(
         map.update(key, value, MapFlags::ANY).map_err(|error| (added, error))?;
     }
     Ok(())
-}
-
-/// Waits for the end of a thread, and returns its result or continues its panic.
-pub(super) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Runs a program that is not attached to a hook, with this context.

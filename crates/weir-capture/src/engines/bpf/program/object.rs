@@ -4,7 +4,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::thread;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, MapType};
@@ -12,7 +11,8 @@ use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, MapType};
 use super::constants::{Constants, set_feeds};
 use super::skel::types::rodata as Data;
 use super::skel::{BpfSkelBuilder, OpenBpfSkel};
-use super::{AtHook, Choice, Maps, MemberMaps, Programs, join, update_rings};
+use super::{AtHook, Choice, Maps, MemberMaps, Programs, update_rings};
+use crate::at_once::both;
 use crate::engines::bpf::BpfOptions;
 use crate::engines::bpf::block::first_lists;
 use crate::engines::bpf::clsact::Side;
@@ -138,10 +138,8 @@ pub(in crate::engines::bpf) fn load(
     // SAFETY: the map belongs to the open object, which lives through the call.
     let named = unsafe { libbpf_sys::bpf_map__fd(open.maps.rodata.as_libbpf_object().as_ptr()) };
     // The update waits for RCU, the loading for the verifier, which needs a CPU.
-    let (skel, updated) = thread::scope(|scope| {
-        let update = scope.spawn(|| update_rings(&rings, &maps.numbers(), maps.rings));
-        (open.load(), join(update))
-    });
+    let update = || update_rings(&rings, &maps.numbers(), maps.rings);
+    let (updated, skel) = both(update, || open.load());
     let skel = skel.map_err(refuse)?;
     updated.map_err(|(_, error)| refuse(error))?;
     let own = |program: BorrowedFd<'_>| {
