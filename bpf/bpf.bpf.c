@@ -59,15 +59,15 @@ const volatile __u32 several;		/* TC: whether there are interfaces by pattern, e
 struct weir_ring_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 5);		/* set before loading: 1 + data blocks */
+	__uint(max_entries, 5);		/* in fact: 1 + data blocks */
 	__uint(key_size, 4);
 	__uint(value_size, WEIR_BLOCK_BYTES);
 };
 
-/* The rings by number. */
+/* The rings by number. User space creates this map and those in it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);		/* set before loading: places x rings_per_feed */
+	__uint(max_entries, 1);		/* in fact: places x rings_per_feed */
 	__uint(key_size, 4);
 	__uint(value_size, 4);
 	__array(values, struct weir_ring_map);

@@ -10,6 +10,8 @@ cd "$root"
 # `stage_limit_s`, and all of them together `total_limit_s`.
 stage_limit_s=1800
 total_limit_s=5200
+# How long the stage `dist` waits for what is built ahead.
+ahead_limit_s=600
 
 # `root_`, `docker_` and `hw_` are substrings of test names here, and root.sh runs those that have them, so the two
 # stages leave nothing out.
@@ -20,7 +22,7 @@ loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring -p weir-guest
     --test loom --test loom_segments --test loom_wakeups --test loom_bells)
 
-# The stage `dist` builds the program as it is shipped; others need not take the two minutes again.
+# Only the stage `dist` needs the program as it is shipped, whose optimisation at link time (LTO) takes two minutes.
 quickly_built=(env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16)
 # The same for an image, whose program need not be fast.
 image=("${quickly_built[@]}" CARGO_PROFILE_RELEASE_OPT_LEVEL=1)
@@ -32,7 +34,7 @@ scratch=$(mktemp -d)
 stage_pid=
 ahead_pid=
 stop() {
-    # `timeout` hands the signal on to everything that the stage started.
+    # `timeout` passes the signal to the process group of the stage.
     local pid
     for pid in $stage_pid $ahead_pid; do
         kill "$pid" 2>/dev/null || true
@@ -48,9 +50,9 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 export WEIR_SKIP_LOG=$scratch/skips
 : >"$WEIR_SKIP_LOG"
 
-# Builds what the stages `dist` and `image` need, while those before them wait for timers and guests. A process of this
-# policy gets only what all others leave of the CPUs, so tests run little slower (two CPUs of one core share its units).
-# Whatever fails here fails again in its stage, which reports it.
+# Builds what the stages `dist` and `image` need, while those before them wait for timers and guests. With SCHED_IDLE
+# (`chrt --idle`) it gets only the CPU time that all others leave. Tests still run a little slower where two CPUs are
+# threads of one core. Whatever fails here fails again in its stage, which reports it.
 build_ahead() {
     timeout --kill-after=10 "$total_limit_s" chrt --idle 0 bash -c '
         cargo build --locked --release -p weir --bin weir
@@ -59,7 +61,9 @@ build_ahead() {
     ahead_pid=$!
 }
 end_of_build_ahead() {
-    if [[ -n $ahead_pid ]]; then wait "$ahead_pid" || true; fi
+    [[ -n $ahead_pid ]] || return 0
+    timeout "$ahead_limit_s" tail --pid="$ahead_pid" -f /dev/null || kill "$ahead_pid" 2>/dev/null || true
+    wait "$ahead_pid" || true
     ahead_pid=
 }
 
@@ -81,11 +85,15 @@ stage() { # NAME COMMAND...
     stage_pid=
     if [[ $rc -ne 0 ]]; then
         result="FAILED (exit $rc)"
-        if [[ $rc -eq 124 || $rc -eq 137 ]]; then result="FAILED (took more than $limit_s s)"; fi
+        # 124 comes from `timeout`, 137 from SIGKILL, which the kernel sends, too, if memory is short.
+        if [[ $rc -eq 124 || ($rc -eq 137 && $((SECONDS - begin)) -ge $limit_s) ]]; then
+            result="FAILED (took more than $limit_s s)"
+        fi
         failed=$((failed + 1))
         # The summary names the failures, for those who have only the end of the output. A moment for `tee`.
         sleep 1
-        mapfile -t -O "${#failures[@]}" failures < <(grep -aE '^test .* FAILED$|panicked at|^error' "$scratch/said" | head -20)
+        mapfile -t -O "${#failures[@]}" failures < <(
+            grep -aE '^test .* FAILED$|panicked at|^error' "$scratch/said" | head -20)
     fi
     rm -f "$scratch/said"
     report+=("$(printf '%-12s %5d s  %s' "$name" $((SECONDS - begin)) "$result")")

@@ -9,6 +9,9 @@
 # WEIR_VM_LANES=N: how many parts run at the same time (as many as there are CPUs), each as a process with its own
 # daemon, link and machines. The output of a part is printed when it ends.
 #
+# WEIR_BIN=PROGRAM, WEIR_LIBRARIES=DIR: a weir that was built elsewhere, and the folder of libweir.so and
+# libweirpcap.so.
+#
 # WEIR_GUEST_KILLS=N: how often the part `kills` kills something (3).
 # WEIR_CYCLES=N: how often the part `cycles` opens and closes a feed, on each of two machines (5).
 set -euo pipefail

@@ -77,7 +77,7 @@ scratch=$(mktemp -d)
 chmod 711 "$scratch"
 mkdir -m 755 "$scratch/run"
 weir=${WEIR_BIN:-$target_dir/release/weir}
-[[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir
+[[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir --bin weir
 weir=$(realpath "$weir")
 
 # A separate libvirt: configuration, state, logs; QEMU's user as the package libvirt-daemon-system makes it.

@@ -84,7 +84,11 @@ impl Feed {
 
     /// Stores the text of the failure of a call; returns its result code.
     pub fn fail(&mut self, failure: &Failure) -> c_int {
-        self.is_broken |= failure.code == Code::Internal;
+        if failure.code == Code::Internal {
+            self.is_broken = true;
+            // `weir_next_frame` returns frames of the run without `check`.
+            self.unread = Unread::NONE;
+        }
         self.error = text::to_c(&failure.text);
         failure.result()
     }

@@ -1,4 +1,5 @@
-//! The C functions that read and wait. They are cancellation points.
+//! The C functions that read and wait. They are cancellation points, but for `weir_next_frame` while it has frames that
+//! it need not take from the ring.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -57,12 +58,16 @@ pub unsafe extern "C-unwind" fn weir_next_frame(
         // SAFETY: as the caller promises. `weir_break` uses `stop` only.
         let (stop, own) = unsafe { (&(*feed).stop, &mut *(*feed).feed.get()) };
         // The path of most frames: nothing in it panics, so it needs no guard, and it has no cancellation point.
-        if !stop.is_set()
-            && let Ok(Some(next)) = own.next_taken()
-        {
-            // SAFETY: as the caller promises.
-            unsafe { frame.write(next) };
-            return ONE;
+        if !stop.is_set() {
+            match own.next_taken() {
+                Ok(None) => {}
+                Ok(Some(next)) => {
+                    // SAFETY: as the caller promises.
+                    unsafe { frame.write(next) };
+                    return ONE;
+                }
+                Err(failure) => return own.fail(&failure),
+            }
         }
     }
     let wait = |feed: &mut Feed, stop: &Stop, limit| next_frame(feed, stop, frame, limit);
@@ -70,7 +75,7 @@ pub unsafe extern "C-unwind" fn weir_next_frame(
     unsafe { wait_for(feed, timeout_ms, wait) }
 }
 
-/// Returns the next frame when `weir_next_frame` must wait for it or must report a failure.
+/// Returns the next frame when `weir_next_frame` must take frames from the ring, or must refuse.
 fn next_frame(
     feed: &mut Feed,
     stop: &Stop,

@@ -1,5 +1,5 @@
-//! The engines, one folder each. The rest of Weir knows an engine only by the declaration in its folder and
-//! by the list in this file. A new engine is a folder, a `mod` line and an entry in the list.
+//! The engines. Each has a folder with its declaration, and an entry in the list of this file; the rest of Weir chooses
+//! engines by these. The only engine that others use directly is `host`, whose link a guest's broker needs.
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -90,7 +90,8 @@ mod tests {
         assert!(of_device("eth0").is_none() && of_device("file:a").is_none());
     }
 
-    /// Adding an engine touches its folder and this file.
+    /// No source file of these crates names DPDK, but for those in its folder and this one: so it would be with another
+    /// engine.
     #[test]
     fn an_engine_is_named_in_its_folder_and_here_only() {
         let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates");

@@ -5,10 +5,10 @@
 //! subscriber's selection of frames is a [`Feed`] ([`feed`]: filters, fan-out in user space, block lists,
 //! updates). [`kernel`] is the access to the kernel: interfaces, namespaces, memory limits.
 
-mod at_once;
 pub mod engines;
 pub mod error;
 pub mod feed;
+mod in_parallel;
 pub mod kernel;
 pub mod limits;
 pub mod memory;

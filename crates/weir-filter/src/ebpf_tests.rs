@@ -20,7 +20,8 @@ fn byte(at: u32) -> Program {
     ])
 }
 
-/// A program of repeated loads through X. Each load becomes about 22 eBPF instructions in two sections together.
+/// A program of repeated loads through X. Each load becomes some 20 eBPF instructions in each of
+/// two copies of the code: one for frames of which enough bytes can be read without a check, and one with checks.
 fn indirect(insns: usize) -> Program {
     let mut code = vec![Insn::new(LD_W_IND, 4); insns];
     code[0] = Insn::new(LD_B_ABS, 0);

@@ -119,10 +119,12 @@ impl CpuList {
     /// Runs `work` on a thread bound to these CPUs, so that memory it touches first is on their NUMA nodes.
     ///
     /// # Errors
-    /// As [`apply`](CpuList::apply).
+    /// As [`apply`](CpuList::apply), and if no thread can be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
-            let there = scope.spawn(|| self.apply().map(|()| work()));
+            let there = std::thread::Builder::new()
+                .name("weir-cpus".into())
+                .spawn_scoped(scope, || self.apply().map(|()| work()))?;
             there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }

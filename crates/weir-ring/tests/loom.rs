@@ -3,23 +3,25 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p weir-ring --test loom`
 //!
-//! Each half of each lettered pair was weakened once by hand (the fence left out, or the release or
-//! acquire made relaxed). Loom then found an execution that fails at least this model:
+//! The comments in the source name each pair of memory orderings by two letters. Each half of each pair in this table
+//! was weakened once by hand (the fence left out, or the release or acquire made relaxed). Loom then found an execution
+//! that fails at least this model:
 //!
-//! | weakened | wrong belief of a reader | found by |
+//! | weakened | what goes wrong | found by |
 //! |---|---|---|
-//! | A, B in `confirm` | bytes of the next block, as this one's | `a_lapped_poll_...`, `a_lapped_count_...` |
-//! | B in `relocate` | the next block's ordinal, so a wrong count | `a_place_that_is_reclaimed_...` |
-//! | C, D | bytes below `committed` that are not there yet | `the_end_is_seen_...` |
-//! | E, F in `relocate` | the last block's ordinal, as this one's | `a_poll_lapped_twice_...` |
-//! | F in `look` | the last block's `committed` and bytes, as this one's | `a_reader_that_waits_...` |
-//! | G, H | that the other side will see its word | `no_wake_up_is_lost` |
-//! | I | a count of blocks of which the newest is not there | `a_reader_that_joins_...` |
-//! | K, L | a count of frames that cannot be read | `what_is_counted_can_be_read` |
-//! | M, N | an end with frames before it | `the_end_is_seen_...` |
+//! | A, B in `confirm` | bytes of the next block are taken for this one's | `a_lapped_poll_...`, `a_lapped_count_...` |
+//! | B in `relocate` | a wrong count: the ordinal is that of the next block | `a_place_that_is_reclaimed_...` |
+//! | C, D | bytes below `committed` are read before they are there | `the_end_is_seen_...` |
+//! | E, F in `relocate` | a wrong count: the ordinal is that of the block before | `a_poll_lapped_twice_...` |
+//! | F in `look` | `committed` and bytes of the block before are read as this one's | `a_reader_that_waits_...` |
+//! | G, H | writer and sleeper both miss what the other has stored: a wake-up is lost | `no_wake_up_is_lost` |
+//! | I | the newest of the counted blocks is not found | `a_reader_that_joins_...` |
+//! | K, L | a counted frame cannot be read | `what_is_counted_can_be_read` |
+//! | M, N | the end is reported before the last frames are read | `the_end_is_seen_...` |
 //!
-//! J, L and N are one line of code and were weakened together. No model fails for J alone: a reader that does not find
-//! the block that the count announces looks again, and by then the fence of its first look has run.
+//! J, L and N are one load, so they were weakened together; the models of L and N fail then. None fails because of J: a
+//! reader that does not find a counted block looks again, and by then the fence of its first look has run. No model has
+//! B in `holds`, which is as in `confirm`, and O and P, which store and read descriptions of interfaces.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -33,6 +35,7 @@ type Memory = Vec<AtomicU64>;
 
 /// Bytes of a record with an empty frame. Only the fields of its header differ from other records.
 const RECORD: u32 = 32;
+/// Bytes that a block has behind its last record at most: another record, or padding of the smallest size.
 const ROOM: u32 = RECORD + 12;
 
 fn ring(records_per_block: u32, blocks: u64) -> Ring<Memory> {

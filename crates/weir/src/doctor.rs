@@ -41,12 +41,22 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
     if args.apply || args.undo {
         check_rights(&machine)?;
     }
-    let mut examined = Vec::new();
+    let (mut examined, mut failed) = (Vec::new(), None);
     for place in &places {
         // On a separate thread, which may enter another network namespace.
         let work = || examine(place, &machine, args);
         let one = thread::scope(|scope| scope.spawn(work).join());
-        examined.push(one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        match one.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+            Ok(one) => examined.push(one),
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+    }
+    // With --apply, settings of the interfaces before it may have been changed, which is shown first.
+    if let Some(error) = failed.take_if(|_| examined.is_empty()) {
+        return Err(error);
     }
     let findings = judge::machine(&machine);
     if args.json {
@@ -54,6 +64,9 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
     } else {
         show_all("this machine", &findings);
         examined.iter().for_each(|one| show(one, args));
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     // One of the default engines must work: bpf, or else af_packet.
     let able = machine.can_bpf() || machine.lacks("af_packet").is_empty();

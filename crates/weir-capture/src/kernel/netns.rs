@@ -131,11 +131,14 @@ impl Netns {
     /// Runs `ask` in the namespace, on a thread of its own.
     ///
     /// # Errors
-    /// As [`enter`](Netns::enter).
+    /// As [`enter`](Netns::enter), and if no thread can be started.
     pub fn ask<T: Send>(&self, ask: impl FnOnce() -> T + Send) -> Result<T, CaptureError> {
         // A thread that enters a namespace stays there.
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| self.enter().map(|()| ask()));
+            let asked = std::thread::Builder::new()
+                .name("weir-netns".into())
+                .spawn_scoped(scope, || self.enter().map(|()| ask()));
+            let asked = asked.map_err(CaptureError::os("starting a thread"))?;
             asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }

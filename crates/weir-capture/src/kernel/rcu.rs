@@ -29,10 +29,10 @@ enum Spare {
 
 /// Makes the object that [`synchronize`] needs later, when this process may have dropped its privileges.
 ///
-/// Called once for each source, when it is opened. Does nothing if membarrier works. If the object cannot
+/// Called once for each source, when it is opened. Does nothing if membarrier is used. If the object cannot
 /// be made, [`synchronize`] returns the error later.
 pub fn prepare() {
-    if has_membarrier() {
+    if uses_membarrier() {
         return;
     }
     let mut spares = spares();
@@ -60,7 +60,7 @@ pub fn synchronize() -> Result<(), CaptureError> {
         let error = io::Error::from_raw_os_error(libc::EPERM);
         return Err(CaptureError::os("waiting, as a test will have it")(error));
     }
-    if !is_real_time() && by_membarrier().is_ok() {
+    if uses_membarrier() && by_membarrier().is_ok() {
         return Ok(());
     }
     by_spare(&mut spares()).map_err(CaptureError::os("waiting for the kernel's packet handlers"))
@@ -81,10 +81,10 @@ fn spares() -> MutexGuard<'static, Vec<Spare>> {
     SPARES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether the kernel offers [`by_membarrier`], without waiting.
-fn has_membarrier() -> bool {
-    membarrier(libc::MEMBARRIER_CMD_QUERY)
-        .is_ok_and(|offered| offered & libc::c_long::from(libc::MEMBARRIER_CMD_GLOBAL) != 0)
+/// Returns whether [`synchronize`] waits by membarrier. Does not wait itself.
+fn uses_membarrier() -> bool {
+    let is_offered = |offered| offered & libc::c_long::from(libc::MEMBARRIER_CMD_GLOBAL) != 0;
+    !is_real_time() && membarrier(libc::MEMBARRIER_CMD_QUERY).is_ok_and(is_offered)
 }
 
 fn by_membarrier() -> io::Result<()> {
@@ -217,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn membarrier_is_offered_where_it_works() {
-        assert_eq!(has_membarrier(), by_membarrier().is_ok());
+    fn membarrier_is_used_where_it_works() {
+        assert_eq!(uses_membarrier(), !is_real_time() && by_membarrier().is_ok());
     }
 
     #[test]

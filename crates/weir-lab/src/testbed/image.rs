@@ -20,7 +20,10 @@ pub fn pack_image(program: &Path, name: &str, dir: &Path) -> io::Result<PathBuf>
         place(path, &tree.join(path.strip_prefix("/").expect("it is absolute")))?;
     }
     let tar = dir.join("image.tar");
-    let packed = Command::new("tar").arg("-C").arg(&tree).arg("-cf").arg(&tar).arg(".").status()?;
+    // The container's user must be able to read everything, whatever this process's umask.
+    let mut pack = Command::new("tar");
+    pack.args(["--mode=a+rX", "-C"]).arg(&tree).arg("-cf").arg(&tar).arg(".");
+    let packed = pack.status()?;
     match packed.success() {
         true => Ok(tar),
         false => Err(io::Error::other(format!("tar does not pack {}", tree.display()))),
@@ -30,6 +33,6 @@ pub fn pack_image(program: &Path, name: &str, dir: &Path) -> io::Result<PathBuf>
 fn place(file: &Path, at: &Path) -> io::Result<()> {
     fs::create_dir_all(at.parent().unwrap_or(Path::new("/")))?;
     fs::copy(file, at)?;
-    // The container's user must be able to read and execute the file.
+    // Some systems have libraries that are not executable.
     fs::set_permissions(at, Permissions::from_mode(0o755))
 }

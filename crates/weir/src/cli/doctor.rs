@@ -7,7 +7,8 @@ use crate::source_name::SourceName;
 /// `weir doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Interfaces to look at: eth0, netns:NAME/eth0, netns:PID/eth0 [default: all that are here]
+    /// Interfaces to look at: eth0, netns:NAME/eth0, netns:PID/eth0 [default, not for --apply and
+    /// --undo: all in this network namespace]
     #[arg(value_name = "IFACE")]
     pub ifaces: Vec<SourceName>,
     /// Print one JSON object on standard output, and nothing else

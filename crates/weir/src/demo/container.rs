@@ -38,6 +38,7 @@ pub fn run(bed: &Testbed) -> Result<bool> {
     // A separate directory, because the container can access all of it.
     let shared = dir.path().join("run");
     fs::create_dir(&shared)?;
+    fs::set_permissions(&shared, Permissions::from_mode(0o755))?;
     let config = dir.path().join("weir.toml");
     let iface = &bed.rx.iface;
     fs::write(&config, format!("[sources.demo]\nsource = \"{iface}\"\nusers = [{NOBODY}]\n"))?;

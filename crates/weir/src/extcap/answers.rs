@@ -61,8 +61,8 @@ pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
     argument(3, "sample-frames", "One frame in", "Keep one frame in N; 1 keeps all", count);
     let of_flow = "Keep all frames of one flow in N; 1 keeps all flows";
     argument(4, "sample-flows", "One flow in", of_flow, count);
-    let default = format!("{{type=string}}{{default={}}}", socket.display());
-    argument(5, "socket", "Socket", "Where the daemon listens", &default);
+    let kind = format!("{{type=string}}{}", default_of(&socket.display().to_string()));
+    argument(5, "socket", "Socket", "Where the daemon listens", &kind);
     for (value, display, is_default) in
         [("both", "received and sent", true), ("in", "received", false), ("out", "sent", false)]
     {
@@ -77,8 +77,6 @@ pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
 /// Returns the options for recorded files. `stores` is the default of the directories, `from` is the default of the
 /// start time.
 pub(super) fn stored_options(stores: &str, from: &str) -> String {
-    // A brace would end the value.
-    let stores = if stores.contains(['{', '}']) { "" } else { stores };
     let dirs = "Directories of recordings, separated by colons";
     let from_when =
         "2026-11-26 09:27, 09:27:19, -5m (five minutes ago); all: from the first frame on";
@@ -93,14 +91,19 @@ pub(super) fn stored_options(stores: &str, from: &str) -> String {
     .iter()
     .enumerate()
     .map(|(number, (call, display, tooltip, default))| {
-        let default = match *default {
-            "" => String::new(),
-            text => format!("{{default={text}}}"),
-        };
+        let default = default_of(default);
         let call = format!("{{number={number}}}{{call=--{call}}}");
         format!("arg {call}{{display={display}}}{{tooltip={tooltip}}}{{type=string}}{default}\n")
     })
     .collect()
+}
+
+/// Returns this value as a default; nothing for an empty one, and for one with a brace, which would end the value.
+fn default_of(value: &str) -> String {
+    match value.is_empty() || value.contains(['{', '}']) {
+        true => String::new(),
+        false => format!("{{default={value}}}"),
+    }
 }
 
 #[cfg(test)]

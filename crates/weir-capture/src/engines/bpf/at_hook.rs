@@ -7,12 +7,12 @@ use super::program::AtHook;
 use super::relay::{self, Relay};
 use super::shared::{By, HookPlace, Own, Shared, State, taken_places};
 use super::{attach, memory, plan};
-use crate::at_once::both;
 use crate::error::{CaptureError, error_text};
 use crate::feed::Feed;
 use crate::feed::change::Change;
 use crate::feed::control::{FeedHandle, FeedSlot};
 use crate::feed::location::FilterLocation;
+use crate::in_parallel::both;
 use crate::kernel::rcu;
 
 impl Shared {
@@ -177,7 +177,7 @@ impl Shared {
             lists.swap(leaves, place);
         }
         let words = self.free_words(state)?;
-        // Creating rings waits for RCU, loading for the verifier.
+        // Creating rings waits for RCU, while the verifier takes CPU time.
         let load = || state.programs.with_feeds(&places, &lists, words);
         let (programs, rings) = both(load, || self.make_rings(state, place, feed));
         let rings = rings?;

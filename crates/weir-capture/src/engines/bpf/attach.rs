@@ -57,36 +57,56 @@ pub(super) fn sweep(programs: &Programs) {
     clsact::sweep(programs.at.program(any).as_fd());
 }
 
-/// Detaches the filters of [`sweep`], and attaches a placeholder, which passes every frame, to these sides. If a hook is
-/// full, this fails early enough to choose another engine.
-pub(super) fn take_places(
+/// Attaches placeholders, which pass every frame, to these sides by tcx links; returns `None` if the kernel has no tcx
+/// (Linux before 6.6) or if clsact filters are asked for. If a hook is full, this fails early enough to choose another
+/// engine.
+pub(super) fn place_links(
     interface: &Arc<Interface>,
     sides: &[Side],
     how: TcAttach,
-) -> Result<Vec<Attachment>, CaptureError> {
-    let wait = Arc::new(placeholder::load()?);
-    clsact::sweep(wait.as_fd());
-    sides.iter().map(|side| take_place(interface, &wait, *side, (how, None))).collect()
+) -> Result<Option<Vec<Attachment>>, CaptureError> {
+    if how == TcAttach::Clsact {
+        return Ok(None);
+    }
+    let program = placeholder::load()?;
+    sides.iter().map(|side| link_at(interface, program.as_fd(), *side)).collect()
 }
 
-fn take_place(
+/// Attaches placeholders to these sides by clsact filters. The qdisc of the filters stays at the interface.
+pub(super) fn place_filters(
+    interface: &Arc<Interface>,
+    sides: &[Side],
+) -> Result<Vec<Attachment>, CaptureError> {
+    let program = Arc::new(placeholder::load()?);
+    sides.iter().map(|side| filter_at(interface, &program, *side, None)).collect()
+}
+
+/// Attaches a program by a tcx link, before all other programs, to capture frames that a later one drops or redirects.
+/// Returns `None` if the kernel has no tcx.
+fn link_at(
+    interface: &Arc<Interface>,
+    program: BorrowedFd<'_>,
+    side: Side,
+) -> Result<Option<Attachment>, CaptureError> {
+    match link(program, interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
+        Ok(fd) => {
+            let held = Held::Link { fd, side: Some(side) };
+            Ok(Some(Attachment { interface: Arc::clone(interface), held }))
+        }
+        // Linux before 6.6.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        Err(source) => Err(refused(interface, side, source)),
+    }
+}
+
+fn filter_at(
     interface: &Arc<Interface>,
     program: &Arc<OwnedFd>,
     side: Side,
-    (how, lock): (TcAttach, Option<&Arc<Lock>>),
+    lock: Option<&Arc<Lock>>,
 ) -> Result<Attachment, CaptureError> {
-    let attachment = |held| Attachment { interface: Arc::clone(interface), held };
-    if how == TcAttach::Best {
-        // BPF_F_BEFORE: the program runs before all other programs, to capture frames that a later one drops or
-        // redirects.
-        match link(program.as_fd(), interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
-            Ok(fd) => return Ok(attachment(Held::Link { fd, side: Some(side) })),
-            // Linux before 6.6 has no tcx.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(source) => return Err(refused(interface, side, source)),
-        }
-    }
-    Ok(attachment(Held::Filter(Filter::attach(interface, program, side, lock)?)))
+    let held = Held::Filter(Filter::attach(interface, program, side, lock)?);
+    Ok(Attachment { interface: Arc::clone(interface), held })
 }
 
 /// Attaches the capturing programs to one interface of a source that has several.
@@ -98,8 +118,7 @@ pub(super) fn attach_member(
     at: &AtHook,
     lock: Option<&Arc<Lock>>,
 ) -> Result<Vec<Attachment>, CaptureError> {
-    let attach =
-        |side| take_place(interface, at.program(Some(side)), side, (TcAttach::Clsact, lock));
+    let attach = |side| filter_at(interface, at.program(Some(side)), side, lock);
     at.sides().flatten().map(attach).collect()
 }
 
@@ -136,7 +155,11 @@ pub(super) fn attach_tc(
     side: Side,
     how: TcAttach,
 ) -> Result<Attachment, CaptureError> {
-    take_place(interface, program, side, (how, None))
+    let link = match how {
+        TcAttach::Best => link_at(interface, program.as_fd(), side)?,
+        TcAttach::Clsact => None,
+    };
+    link.map_or_else(|| filter_at(interface, program, side, None), Ok)
 }
 
 /// Replaces the attached programs. Each frame is handled by either the old or the new program.

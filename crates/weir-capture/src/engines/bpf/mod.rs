@@ -44,11 +44,11 @@ pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub use clsact::has_clsact_filters;
 pub use pattern::has_patterns;
 
-use crate::at_once::both;
 use crate::engines::opened::Opened;
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
+use crate::in_parallel::both;
 use crate::kernel::interface::{Driver, Interface, Missed, Presence, Promiscuity};
 use crate::kernel::rcu;
 use crate::setup::Setup;
@@ -146,13 +146,14 @@ impl Bpf {
         let is_for_clients = setup.is_for_clients;
         let by_queue = setup.feeds.iter().any(|feed| feed.queue.is_some());
         let interface = Arc::new(interface);
-        let sides = if options.hook == Hook::Tc { Side::of(direction) } else { Vec::new() };
-        // Attaching waits for RCU, most of the rest for the verifier, which needs a CPU.
-        let attach = || attach::take_places(&interface, &sides, options.tc_attach);
-        let open = || Serving::open(iface, Some(&interface), setup, options);
-        let (attachments, opened) = both(attach, open);
-        let (serving, mut notes) = opened?;
-        serving.shared.state().attachments = attachments?;
+        let (serving, mut notes) = match options.hook {
+            Hook::Tc => Bpf::open_at_tc(&interface, setup, options)?,
+            Hook::Xdp => {
+                let opened = Serving::open(iface, Some(&interface), setup, options)?;
+                attach::sweep(&opened.0.shared.state().programs);
+                opened
+            }
+        };
         let hook = match options.hook {
             Hook::Tc => {
                 notes.extend(interface.notes(direction, caplen_max));
@@ -173,6 +174,30 @@ impl Bpf {
         };
         let presence = Presence::new(query, &interface);
         Ok(Bpf { info, interface, presence, promiscuous, serving, promiscuity: None, missed })
+    }
+
+    /// Loads the programs, and attaches placeholders at the hooks. Also returns notes for the user.
+    fn open_at_tc(
+        interface: &Arc<Interface>,
+        setup: Setup,
+        options: BpfOptions,
+    ) -> Result<(Serving, Vec<String>), CaptureError> {
+        let sides = Side::of(setup.direction());
+        // Attaching links waits for RCU, while the verifier takes CPU time. If the programs cannot be loaded, the links
+        // end without a trace; clsact filters would leave their qdisc.
+        let place = || attach::place_links(interface, &sides, options.tc_attach);
+        let load = || Serving::open(&interface.name, Some(interface), setup, options);
+        let (links, opened) = both(place, load);
+        let (serving, notes) = opened?;
+        let attachments = {
+            attach::sweep(&serving.shared.state().programs);
+            match links? {
+                Some(links) => links,
+                None => attach::place_filters(interface, &sides)?,
+            }
+        };
+        serving.shared.state().attachments = attachments;
+        Ok((serving, notes))
     }
 
     /// Sets the text that explains why this engine was chosen.

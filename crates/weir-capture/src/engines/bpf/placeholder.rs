@@ -1,5 +1,6 @@
 //! The program that occupies a place at a TC hook until the capture starts.
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 use weir_filter::ebpf::{EbpfInsn, Target};
@@ -18,8 +19,12 @@ const fn insn(code: u8, imm: i32) -> EbpfInsn {
     EbpfInsn::from_ne_bytes([code, 0, 0, 0, a, b, c, d])
 }
 
+/// Its name in the kernel.
+pub(super) const NAME: &CStr = c"weir_tc_wait";
+
 /// Loads the program. It passes every frame, and counts none.
 pub(super) fn load() -> Result<OwnedFd, CaptureError> {
-    load_insns(Target::Tc, c"weir_tc_wait", PASS.to_vec())
-        .map_err(|error| super::memory::refused("the placeholder at TC")(error.into()))
+    load_insns(Target::Tc, NAME, PASS.to_vec()).map_err(|error| {
+        super::memory::refused("the program that holds a place at TC")(error.into())
+    })
 }

@@ -21,10 +21,10 @@ use super::block;
 use super::clsact::Side;
 use super::memory::is;
 use super::{BpfOptions, Hook};
-use crate::at_once::each;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::{Filters, Template};
+use crate::in_parallel::each;
 use crate::kernel::interface::Interface;
 use crate::setup::Setup;
 

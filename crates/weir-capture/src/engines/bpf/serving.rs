@@ -200,7 +200,7 @@ fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
     notes
 }
 
-/// The objects in the kernel that are created before anything is attached.
+/// The objects in the kernel that a source needs beside attachments.
 struct Prepared {
     plan: Plan,
     /// The derived feeds.

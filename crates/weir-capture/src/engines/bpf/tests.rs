@@ -24,6 +24,7 @@ use super::*;
 use crate::feed::Feed;
 use crate::feed::control::FeedSlot;
 use crate::feed::location::FilterLocation;
+use crate::kernel::interface::InterfaceQuery;
 use crate::limits::HOOK_FEEDS_MAX;
 
 fn setup(snaplen: u32) -> Setup {
@@ -53,6 +54,50 @@ fn run_times(program: BorrowedFd<'_>, frame: &[u8], times: i32) {
     let result =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     assert_eq!(result, 0, "test run of {} bytes: {}", frame.len(), std::io::Error::last_os_error());
+}
+
+#[test]
+fn root_a_source_whose_programs_are_not_loaded_leaves_nothing_at_tc() {
+    if !root("root_a_source_whose_programs_are_not_loaded_leaves_nothing_at_tc") {
+        return;
+    }
+    // One feed more than the programs have places for.
+    let of_queue = |queue| Feed { queue: Some(queue), ..setup(64).feeds[0].clone() };
+    let feeds: Vec<Feed> = (0..=HOOK_FEEDS_MAX as u32).map(of_queue).collect();
+    let bed = weir_lab::testbed::Testbed::builder().build().unwrap();
+    let iface = &bed.rx.iface;
+    let attempt = || {
+        let index = InterfaceQuery::new().unwrap().find(iface).unwrap().index;
+        for tc_attach in [TcAttach::Best, TcAttach::Clsact] {
+            let setup = Setup { feeds: feeds.clone(), ..setup(64) };
+            let options = BpfOptions { tc_attach, ..BpfOptions::default() };
+            let error = Bpf::open(iface, setup, options).err().expect("too many feeds");
+            assert!(error.to_string().contains("no place in the kernel"), "{error}");
+            assert!(matches!(hooks(index).tcx, None | Some((0, 0))), "{tc_attach:?}");
+            assert!(crate::kernel::interface::hooks_qdisc(index).is_err(), "{tc_attach:?}");
+        }
+    };
+    bed.rx.run(attempt).unwrap();
+}
+
+#[test]
+fn root_the_placeholder_leaves_the_decision_to_the_next_program() {
+    if !root("root_the_placeholder_leaves_the_decision_to_the_next_program") {
+        return;
+    }
+    let program = placeholder::load().unwrap();
+    let frame = frame(1, 60);
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: `options` and the frame it points to live through the call, with their true sizes.
+    let result =
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    // TCX_NEXT, TC_ACT_UNSPEC (linux/bpf.h, linux/pkt_cls.h).
+    assert_eq!((result, options.retval as i32), (0, -1));
 }
 
 fn pin_to_cpu_0() {

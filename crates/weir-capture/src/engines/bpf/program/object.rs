@@ -12,7 +12,6 @@ use super::constants::{Constants, set_feeds};
 use super::skel::types::rodata as Data;
 use super::skel::{BpfSkelBuilder, OpenBpfSkel};
 use super::{AtHook, Choice, Maps, MemberMaps, Programs, update_rings};
-use crate::at_once::both;
 use crate::engines::bpf::BpfOptions;
 use crate::engines::bpf::block::first_lists;
 use crate::engines::bpf::clsact::Side;
@@ -20,6 +19,7 @@ use crate::engines::bpf::memory::refused;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::{Filters, Template, prepare};
+use crate::in_parallel::{both, each};
 use crate::kernel::map_options;
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
@@ -49,7 +49,8 @@ fn load_only(open: &mut OpenBpfSkel<'_>, names: &[&str]) {
     }
 }
 
-/// Sets the read-only data and the sizes of the maps. Returns the read-only data.
+/// Sets the read-only data and the sizes of the maps, and hands over the maps that exist: the block lists and
+/// `by_number`, the map of rings. Returns the read-only data.
 fn set_up(
     open: &mut OpenBpfSkel<'_>,
     choice: Choice,
@@ -57,7 +58,7 @@ fn set_up(
     setup: &Setup,
     options: &BpfOptions,
     maps: Maps<'_>,
-    map_of_rings: &MapHandle,
+    by_number: &MapHandle,
 ) -> Result<Data, libbpf_rs::Error> {
     let rings = maps.rings;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
@@ -104,7 +105,7 @@ fn set_up(
         own.came.set_autocreate(false)?;
         own.shares.set_autocreate(false)?;
     }
-    open.maps.rings.reuse_fd(map_of_rings.as_fd())?;
+    open.maps.rings.reuse_fd(by_number.as_fd())?;
     Ok(data)
 }
 
@@ -126,8 +127,9 @@ pub(in crate::engines::bpf) fn load(
         Choice::Tc => Side::of(setup.direction()).into_iter().map(Some).collect(),
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
-    let rings = map_of_rings(maps.rings, maps.rings_max()).map_err(refuse)?;
-    let data = set_up(&mut open, choice, &sides, setup, options, maps, &rings).map_err(refuse)?;
+    let by_number = map_of_rings(&maps).map_err(refuse)?;
+    let data =
+        set_up(&mut open, choice, &sides, setup, options, maps, &by_number).map_err(refuse)?;
     // Programs with filters, and programs that are bound to a device, are loaded by this crate: libbpf cannot reserve
     // the space in which bound programs grow (decision 0020).
     let by_us = maps.has_filters || choice == Choice::XdpWithTags;
@@ -137,30 +139,34 @@ pub(in crate::engines::bpf) fn load(
     };
     // SAFETY: the map belongs to the open object, which lives through the call.
     let named = unsafe { libbpf_sys::bpf_map__fd(open.maps.rodata.as_libbpf_object().as_ptr()) };
-    // The update waits for RCU, the loading for the verifier, which needs a CPU.
-    let update = || update_rings(&rings, &maps.numbers(), maps.rings);
-    let (updated, skel) = both(update, || open.load());
-    let skel = skel.map_err(refuse)?;
-    updated.map_err(|(_, error)| refuse(error))?;
     let own = |program: BorrowedFd<'_>| {
         program.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
     };
-    let programs = match (maps.has_filters, by_us) {
-        (true, _) => with_filters(&templates, choice, maps.places).map_err(refuse)?,
-        (false, true) => {
-            // Templates are not kept, because filters of this source cannot change ([`Programs::may_change`]).
-            let plain = templates.drain(..).map(|template| template.plain());
-            plain.collect::<io::Result<_>>().map_err(|error| refuse(error.into()))?
-        }
-        (false, false) => {
-            let loaded = |side: &Option<Side>| {
-                let mut all = skel.object().progs();
-                let program = all.find(|program| program.name() == name(choice, *side));
-                own(program.expect("every side has one").as_fd())
-            };
-            sides.iter().map(loaded).collect::<Result<_, _>>()?
-        }
+    let load = || {
+        let skel = open.load().map_err(refuse)?;
+        let programs: Vec<OwnedFd> = match (maps.has_filters, by_us) {
+            (true, _) => with_filters(&templates, choice, maps.places).map_err(refuse)?,
+            (false, true) => {
+                // Templates are not kept, because filters of this source cannot change ([`Programs::may_change`]).
+                let plain = templates.drain(..).map(|template| template.plain());
+                plain.collect::<io::Result<_>>().map_err(|error| refuse(error.into()))?
+            }
+            (false, false) => {
+                let loaded = |side: &Option<Side>| {
+                    let mut all = skel.object().progs();
+                    let program = all.find(|program| program.name() == name(choice, *side));
+                    own(program.expect("every side has one").as_fd())
+                };
+                sides.iter().map(loaded).collect::<Result<_, _>>()?
+            }
+        };
+        Ok::<_, CaptureError>((skel, programs))
     };
+    // The update waits for RCU, while the verifier takes CPU time.
+    let update = || update_rings(&by_number, &maps.numbers(), maps.rings);
+    let (updated, loaded) = both(update, load);
+    let (skel, programs) = loaded?;
+    updated.map_err(|(_, error)| refuse(error))?;
     let progs = &skel.progs;
     let own_maps = &skel.maps;
     let member_maps = || -> Result<MemberMaps, libbpf_rs::Error> {
@@ -175,7 +181,7 @@ pub(in crate::engines::bpf) fn load(
         at: AtHook(sides.into_iter().zip(programs.into_iter().map(Arc::new)).collect()),
         close: own(progs.weir_close.as_fd())?,
         store: own(progs.weir_store.as_fd())?,
-        rings,
+        rings: by_number,
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
         members: maps.several.then(member_maps).transpose().map_err(refuse)?,
@@ -184,11 +190,12 @@ pub(in crate::engines::bpf) fn load(
     })
 }
 
-/// Creates the map of rings for this number of rings. `rings`: at least one that will be in it.
-fn map_of_rings(rings: &[MapHandle], entries: u32) -> Result<MapHandle, libbpf_rs::Error> {
-    let inner_map_fd = rings[0].as_fd().as_raw_fd() as u32;
+/// Creates the map `rings` of `bpf/bpf.bpf.c`, in which nothing is yet. Such a map is made for inner maps that are like
+/// one that is there.
+fn map_of_rings(maps: &Maps<'_>) -> Result<MapHandle, libbpf_rs::Error> {
+    let inner_map_fd = maps.rings[0].as_fd().as_raw_fd() as u32;
     let options = libbpf_sys::bpf_map_create_opts { inner_map_fd, ..map_options(0) };
-    MapHandle::create(MapType::ArrayOfMaps, Some("rings"), 4, 4, entries, &options)
+    MapHandle::create(MapType::ArrayOfMaps, Some("rings"), 4, 4, maps.rings_max(), &options)
 }
 
 /// Takes the programs for the hook out of the object, as templates, so that libbpf does not load them.
@@ -219,5 +226,5 @@ fn with_filters(
 ) -> Result<Vec<OwnedFd>, libbpf_rs::Error> {
     let filters = Filters::of_each(choice.target(), places.iter().map(Option::as_ref))
         .ok_or_else(|| io::Error::other("the kernel does not take the filters"))?;
-    Ok(templates.iter().map(|template| template.with(&filters)).collect::<Result<_, _>>()?)
+    Ok(each(templates, |template| template.with(&filters)).into_iter().collect::<Result<_, _>>()?)
 }
