@@ -4,7 +4,7 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 PREFIX ?= /usr/local
-FUZZ_SECONDS ?= 6
+FUZZ_SECONDS ?= 10
 SOAK_FUZZ_SECONDS ?= 120
 export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
@@ -44,7 +44,7 @@ test-repeat: setup ## run every test with threads, processes or interfaces REPEA
 lint: setup ## check formatting and lints; warnings are errors
 	@tests/lint.sh
 
-fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (6)
+fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (10)
 	@tests/fuzz.sh
 
 mutants: setup ## change the code piece by piece and check that a test fails each time; hours, for releases

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every target in fuzz/fuzz_targets for FUZZ_SECONDS (default 6; `make soak` has more), as many at a time as there
+# Runs every target in fuzz/fuzz_targets for FUZZ_SECONDS (default 10; `make soak` has more), as many at a time as there
 # are CPUs. Only fuzzing needs nightly Rust and cargo-fuzz.
 # `fuzz.sh TARGET...` runs only those.
 set -euo pipefail
@@ -7,7 +7,7 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$root"
 
-seconds=${FUZZ_SECONDS:-6}
+seconds=${FUZZ_SECONDS:-10}
 shopt -s nullglob
 targets=("$@")
 if [[ ${#targets[@]} -eq 0 ]]; then

@@ -48,15 +48,13 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
         let one = thread::scope(|scope| scope.spawn(work).join());
         match one.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
             Ok(one) => examined.push(one),
+            Err(error) if examined.is_empty() => return Err(error),
+            // With --apply, settings of those before it may have been changed, which is shown first.
             Err(error) => {
                 failed = Some(error);
                 break;
             }
         }
-    }
-    // With --apply, settings of the interfaces before it may have been changed, which is shown first.
-    if let Some(error) = failed.take_if(|_| examined.is_empty()) {
-        return Err(error);
     }
     let findings = judge::machine(&machine);
     if args.json {

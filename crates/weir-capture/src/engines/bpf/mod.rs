@@ -189,12 +189,10 @@ impl Bpf {
         let load = || Serving::open(&interface.name, Some(interface), setup, options);
         let (links, opened) = both(place, load);
         let (serving, notes) = opened?;
-        let attachments = {
-            attach::sweep(&serving.shared.state().programs);
-            match links? {
-                Some(links) => links,
-                None => attach::place_filters(interface, &sides)?,
-            }
+        attach::sweep(&serving.shared.state().programs);
+        let attachments = match links? {
+            Some(links) => links,
+            None => attach::place_filters(interface, &sides)?,
         };
         serving.shared.state().attachments = attachments;
         Ok((serving, notes))

@@ -42,7 +42,8 @@ fn run(program: BorrowedFd<'_>, frame: &[u8]) {
     run_times(program, frame, 1);
 }
 
-fn run_times(program: BorrowedFd<'_>, frame: &[u8], times: i32) {
+/// As [`run`], this number of times. Returns what the program returned last.
+fn run_times(program: BorrowedFd<'_>, frame: &[u8], times: i32) -> u32 {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
         data_in: frame.as_ptr().cast(),
@@ -54,6 +55,7 @@ fn run_times(program: BorrowedFd<'_>, frame: &[u8], times: i32) {
     let result =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     assert_eq!(result, 0, "test run of {} bytes: {}", frame.len(), std::io::Error::last_os_error());
+    options.retval
 }
 
 #[test]
@@ -86,18 +88,8 @@ fn root_the_placeholder_leaves_the_decision_to_the_next_program() {
         return;
     }
     let program = placeholder::load().unwrap();
-    let frame = frame(1, 60);
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-        data_in: frame.as_ptr().cast(),
-        data_size_in: frame.len() as u32,
-        ..Default::default()
-    };
-    // SAFETY: `options` and the frame it points to live through the call, with their true sizes.
-    let result =
-        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     // TCX_NEXT, TC_ACT_UNSPEC (linux/bpf.h, linux/pkt_cls.h).
-    assert_eq!((result, options.retval as i32), (0, -1));
+    assert_eq!(run_times(program.as_fd(), &frame(1, 60), 1).cast_signed(), -1);
 }
 
 fn pin_to_cpu_0() {
