@@ -190,8 +190,8 @@ pub(in crate::engines::bpf) fn load(
     })
 }
 
-/// Creates the map `rings` of `bpf/bpf.bpf.c`, still empty. The kernel takes the type and size of the maps in it from an
-/// example: the first ring.
+/// Creates the map `rings` of `bpf/bpf.bpf.c`, still empty. The kernel takes the type and size of the maps in it from
+/// an example: the first ring.
 fn map_of_rings(maps: &Maps<'_>) -> Result<MapHandle, libbpf_rs::Error> {
     let inner_map_fd = maps.rings[0].as_fd().as_raw_fd() as u32;
     let options = libbpf_sys::bpf_map_create_opts { inner_map_fd, ..map_options(0) };
