@@ -30,7 +30,8 @@ setup: ## install the Debian packages that building and testing need
 build: ## build target/release/weir, and in the same folder the libraries for other programs
 	@tests/setup.sh build
 	cargo build --locked --release -p weir --bin weir
-	cargo build --locked --release -p weir-c -p weir-pcap --lib
+	cargo rustc --locked --release -p weir-c --lib --crate-type cdylib
+	cargo rustc --locked --release -p weir-pcap --lib --crate-type cdylib
 
 demo: build ## build, then show a capture and its ledger (more of it as root)
 	$(WEIR) demo
@@ -76,7 +77,7 @@ figures: ## measure as bench-full does and put the tables into docs/figures.md; 
 
 # The row of a tool that cannot be installed says so. Tools that read a daemon's feed load libweirpcap.
 peers:
-	cargo build --locked --release -p weir-pcap
+	cargo rustc --locked --release -p weir-pcap --lib --crate-type cdylib
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
 soak: build ## compare every engine's ledger with its generator, SOAK_SECONDS for each frame size (30), simulate SIMULATE_SEEDS runs (10000), compare flows and lines of 257 traces with tshark and tcpdump, kill a recorder 50 times, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30), fuzz every parser for SOAK_FUZZ_SECONDS (120); needs root

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::ptr::null_mut;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_abi::cancel;
 use weir_client::error_text;
@@ -127,8 +127,8 @@ pub unsafe extern "C-unwind" fn pcap_perror(p: *mut Pcap, prefix: *const c_char)
     });
 }
 
-/// How long statistics are reused: a program may ask for them after each packet, and the daemon answers at most 200
-/// requests a second.
+/// How long the daemon's answer to a program that asks for statistics is reused: a program may ask after each packet,
+/// and the daemon answers at most 200 requests a second.
 const ANSWER_HOLDS: Duration = Duration::from_millis(10);
 
 /// Returns the statistics. Does not wait for another call on the handle: if this runs in a signal handler, the handler
@@ -141,9 +141,12 @@ fn statistics(handle: &Handle) -> Result<Stat, c_int> {
     if state.reader.is_none() {
         return Err(handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated"));
     }
-    if state.told_at.is_none_or(|at| at.elapsed() >= ANSWER_HOLDS)
-        && let Some(error) = note_statistics(handle, &mut state, PATIENCE_MAX)
-    {
+    // An answer that a reading call asked for is not reused: it may be from before the last frames.
+    if state.asked_at.is_some_and(|at| at.elapsed() < ANSWER_HOLDS) {
+        return Ok(handle.told());
+    }
+    state.asked_at = Some(Instant::now());
+    if let Some(error) = note_statistics(handle, &mut state, PATIENCE_MAX) {
         return Err(handle.fail(abi::ERROR, &format!("{}: {}", state.name, error_text(&error))));
     }
     Ok(handle.told())

@@ -11,11 +11,11 @@ use weir_consumer::{Delivered, Pulled};
 use weir_frame::record::{HEADER_BYTES, Outline};
 
 use crate::abi::{self, PacketHeader, Stat};
-use crate::handles::{Handle, Polling, State, Unread};
+use crate::handles::{AtDaemon, Handle, Polling, State, Unread};
 
 /// The limit of a wait without a time-out: 136 years.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
-/// How often the statistics are updated for calls that must not wait.
+/// How often the daemon is asked for its counts, for calls that must not wait.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// Longest time that a reading call waits for statistics: a daemon that is busy with another source must not delay it.
 const NOTE_WITHIN: Duration = Duration::from_millis(10);
@@ -72,6 +72,8 @@ pub fn follow_fork(state: &mut State, stop: &Stop) -> Result<(), ClientError> {
     reader.follow()?;
     stop.replace(reader.interrupter()?);
     state.pid = std::process::id();
+    // The daemon counts for the child's own connection now.
+    (state.at_daemon, state.noted_at, state.asked_at) = Default::default();
     if state.polling != Polling::Unused {
         let new = reader.pollable()?.as_raw_fd();
         // SAFETY: both are epoll instances of this library; the program holds the number of the old one, which stays
@@ -114,7 +116,7 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
         NoFrame::Failed(handle.fail(abi::ERROR, &format!("{name}: {}", error_text(&error))))
     };
     follow_fork(state, stop).map_err(|error| failed(error, &state.name))?;
-    if state.told_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
+    if state.noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
         // Without an answer, the statistics stay as they were, and reading goes on.
         note_statistics(handle, state, NOTE_WITHIN);
     }
@@ -124,6 +126,7 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
         let left = limit.saturating_sub(begun.elapsed());
         match reader.next_unless(most, left, || stop.is_set()) {
             Ok(Pulled::Frames(_)) => {
+                tell(handle, &state.at_daemon, reader.delivered());
                 let bytes = reader.run().block_bytes;
                 handle.set_unread(Unread { at: bytes.as_ptr(), bytes: bytes.len() });
                 return Ok(());
@@ -145,28 +148,37 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
     }
 }
 
-/// Asks the daemon for statistics, and stores them for calls that must not wait.
+/// Asks the daemon for its counts, and stores the statistics for calls that must not wait.
 pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> Option<ClientError> {
     let reader = state.reader.as_mut()?;
-    state.told_at = Some(Instant::now());
+    state.noted_at = Some(Instant::now());
     match reader.statistics_within(limit) {
         Ok(told) => {
             let lost = told.ledger.drops.values();
-            let at_the_host = lost.fold(0, |sum: u64, count| sum.saturating_add(*count));
-            // The daemon's counts can be some milliseconds old, and lack frames that this process has read already.
-            let Delivered { frames, lapped, .. } = told.delivered;
-            let captured = told.ledger.captured.max(frames.saturating_add(lapped));
-            // libpcap's counts wrap around at 2^32, and programs know that.
-            handle.set_told(Stat {
-                // Frames that passed the filter, whether lost or not, as libpcap counts them on Linux.
-                recv: captured.saturating_add(at_the_host) as u32,
-                drop: lapped.saturating_add(at_the_host) as u32,
-                ifdrop: told.ledger.missed_before.unwrap_or(0) as u32,
-            });
+            state.at_daemon = AtDaemon {
+                captured: told.ledger.captured,
+                lost: lost.fold(0, |sum: u64, count| sum.saturating_add(*count)),
+                missed_before: told.ledger.missed_before.unwrap_or(0),
+            };
+            tell(handle, &state.at_daemon, told.delivered);
             None
         }
         Err(error) => Some(error),
     }
+}
+
+/// Stores the statistics: the daemon's counts of some time ago, and those of this process.
+fn tell(handle: &Handle, at_daemon: &AtDaemon, delivered: Delivered) {
+    let Delivered { frames, lapped, .. } = delivered;
+    // The daemon's counts lack the frames that were captured since its answer.
+    let captured = at_daemon.captured.max(frames.saturating_add(lapped));
+    // libpcap's counts wrap around at 2^32, and programs know that.
+    handle.set_told(Stat {
+        // Frames that passed the filter, whether lost or not, as libpcap counts them on Linux.
+        recv: captured.saturating_add(at_daemon.lost) as u32,
+        drop: lapped.saturating_add(at_daemon.lost) as u32,
+        ifdrop: at_daemon.missed_before as u32,
+    });
 }
 
 /// Sets the program's descriptor, if the program uses it. After a call that found nothing, it becomes readable when

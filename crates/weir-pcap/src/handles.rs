@@ -62,8 +62,21 @@ pub struct State {
     pub pid: u32,
     /// The descriptor that the program was given, if it has asked for one.
     pub fd: c_int,
-    /// Time of the last request for statistics to the daemon.
-    pub told_at: Option<Instant>,
+    /// The daemon's last answer about this feed.
+    pub at_daemon: AtDaemon,
+    /// Time of the last request for that answer.
+    pub noted_at: Option<Instant>,
+    /// Time of the last such request that the program caused by asking for statistics.
+    pub asked_at: Option<Instant>,
+}
+
+/// The daemon's counts of a feed's frames.
+#[derive(Default)]
+pub struct AtDaemon {
+    pub captured: u64,
+    pub lost: u64,
+    /// Frames that the source lost before any feed could have them.
+    pub missed_before: u64,
 }
 
 /// State of the descriptor for event loops.
@@ -106,7 +119,9 @@ impl Handle {
             polling: Polling::Unused,
             pid: std::process::id(),
             fd: -1,
-            told_at: None,
+            at_daemon: AtDaemon::default(),
+            noted_at: None,
+            asked_at: None,
         };
         let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
         Handle {

@@ -129,8 +129,8 @@ fn find_library() -> Result<PathBuf> {
     found.cloned().ok_or_else(|| {
         let places: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
         anyhow!(
-            "{LIBRARY} is in none of {}; install it (Debian: libweir1; from source: cargo build --release -p \
-             weir-pcap), or name it: --library PATH",
+            "{LIBRARY} is in none of {}; install it (Debian: libweir1; from source: make build), or name \
+             it: --library PATH",
             places.join(", ")
         )
     })

@@ -6,26 +6,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use super::{Run, folder, path};
 
 /// The tools of [`Tools::start`].
 pub const NAMES: [&str; 3] = ["tcpdump", "dumpcap", "tshark"];
 
-/// Builds libweirpcap from this tree; returns its path, which is where the `weir` of this tree looks for it.
+/// Puts the libweirpcap that was built for this test where `weir` looks for it; returns its path there.
 pub fn library() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
+    static PLACED: OnceLock<PathBuf> = OnceLock::new();
+    PLACED.get_or_init(|| {
         let beside = Path::new(env!("CARGO_BIN_EXE_weir")).parent().expect("a folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--quiet", "-p", "weir-pcap"]);
-        if beside.ends_with("release") {
-            build.arg("--release");
-        }
-        let built = build.status().expect("cargo starts");
-        assert!(built.success(), "building weir-pcap");
-        beside.join("libweirpcap.so")
+        let own = std::env::current_exe().expect("a program has a file");
+        let library = beside.join("libweirpcap.so");
+        // Another test may be loading the old file, which stays as it is: this one only takes its name.
+        let copy = NamedTempFile::new_in(beside).expect("a file");
+        fs::copy(own.with_file_name("libweirpcap.so"), copy.path()).expect("a copy");
+        copy.persist(&library).expect("a new name");
+        library
     })
 }
 

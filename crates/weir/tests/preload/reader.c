@@ -94,8 +94,12 @@ static void take(unsigned char *user, const struct pcap_pkthdr *header, const un
 		pcap_breakloop(handle);
 	if (strcmp(way, "busy"))
 		return;
-	if (handed % 100 == 1)
+	if (handed % 100 == 1) {
 		check(pcap_stats(handle, &stat), "statistics in a callback");
+		/* A hundred frames take less time than the one for which the daemon's answer is reused. */
+		if (stat.ps_recv < handed)
+			fail("statistics in a callback", "fewer frames than it was handed");
+	}
 	if (handed == count) {
 		pcap_close(handle);
 		is_closed = 1;
