@@ -92,7 +92,7 @@ counts() { jq -c 'select(.event_type == "stats").stats' "$scratch/$1/eve.json" |
 # Not Suricata's own counts: with libpcap it writes them only at the end.
 settle() { # NAME
     until_true "the alert of Suricata ($1)" grep -q '"event_type":"alert"' "$scratch/$1/eve.json"
-    sleep 1
+    sleep 2
 }
 
 # Checks that Suricata ends without an error, has seen every frame, and has raised exactly the one expected alert.

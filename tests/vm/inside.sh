@@ -20,7 +20,7 @@ broker() {
     weir guest 2>>/tmp/guest.err &
     broker_pid=$!
 }
-reads() { # NAME ARGUMENTS...: a capture of the host's source, which ends by itself
+reads() { # NAME ARGUMENTS...: a capture of the host's source
     name=$1
     shift
     weir capture host:lan --json "$@" >"/tmp/$name.json" 2>"/tmp/$name.err" &
@@ -49,15 +49,17 @@ devices 0 || fail 'there are devices before anybody reads'
 # Four readers at a time: all frames, a filter that acts at the host, half of the flows, and an unchanged tcpdump.
 reads all --frames 2000
 all=$!
-reads some --filter 'udp src port 9' --duration 8s
+reads some --filter 'udp src port 9'
 some=$!
-weir capture 'host:lan@1/2' --json --duration 8s >/tmp/half.json 2>/tmp/half.err &
+weir capture 'host:lan@1/2' --json >/tmp/half.json 2>/tmp/half.err &
 half=$!
 LD_PRELOAD=/bin/libweirpcap.so tcpdump -Z root -ni host:lan -c 2000 -w /out/host.pcap udp 2>/tmp/tcpdump.err &
 dump=$!
 echo 'WAITS four'
 wait "$all" || fail 'the reader of everything'
 wait "$dump" || fail 'tcpdump'
+# All frames have come: the other two, which would go on, are ended.
+kill -TERM "$some" "$half"
 wait "$some" || fail 'the reader with a filter'
 wait "$half" || fail 'the reader of a half'
 expect all '[2000,0,2000,2000,0,0,0]'

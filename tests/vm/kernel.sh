@@ -24,6 +24,8 @@ guest one 'reads all host:lan --frames 2000'
 guest one 'reads some host:lan --filter "udp dst port 1" --frames 1000000'
 guest one 'start dump env LD_PRELOAD=/bin/libweirpcap.so tcpdump -Z root -ni host:lan -c 2000 -w /tmp/dump.pcap udp'
 guest one 'within 20 grep -q "listening on" /tmp/dump.err'
+# tcpdump says so before its first call that reads, which opens the feed.
+until_true 'their feeds' feeds_of one 3
 send 2000 --rate 2kpps
 guest one 'ended all; ended dump'
 [[ $(guest one 'counts all') == '[2000,0,2000,2000,0,0,0]' ]] || die "Linux 5.10: $(guest one 'counts all')"

@@ -8,8 +8,8 @@
 mod example;
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{Read, Write, stdin};
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio, exit};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,9 @@ fn child() {
         "panic" => terminal::run(&latest, || panic!("planted in the caller")),
         "panic elsewhere" => {
             let other = thread::spawn(|| {
-                thread::sleep(Duration::from_millis(300));
+                while is_cooked(stdin()) {
+                    thread::sleep(Duration::from_millis(10));
+                }
                 panic!("planted in a thread")
             });
             let result = terminal::run(&latest, || println!("stop was called"));
@@ -125,6 +127,7 @@ impl Pty {
         let terminal = open(name.as_c_str(), flags, Mode::empty()).expect("its other end");
         let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&terminal, size).expect("a size");
+        assert!(is_cooked(&terminal));
         let end = || terminal.try_clone().expect("a descriptor");
         let child = started_by(&keys)
             .arg(std::env::current_exe().expect("this binary"))
@@ -179,10 +182,8 @@ impl Pty {
             .expect("the terminal takes keys");
     }
 
-    /// Whether the terminal echoes input and passes it on in whole lines (cooked mode).
     fn is_cooked(&self) -> bool {
-        let modes = tcgetattr(&self.terminal).expect("modes").local_modes;
-        modes.contains(LocalModes::ECHO | LocalModes::ICANON)
+        is_cooked(&self.terminal)
     }
 
     fn end(&mut self) -> ExitStatus {
@@ -232,6 +233,12 @@ fn read(mut from: File, to: &Mutex<Vec<u8>>, is_over: &AtomicBool) {
     }
 }
 
+/// Whether a terminal echoes input and passes it on in whole lines (cooked mode).
+fn is_cooked(terminal: impl AsFd) -> bool {
+    let modes = tcgetattr(terminal).expect("modes").local_modes;
+    modes.contains(LocalModes::ECHO | LocalModes::ICANON)
+}
+
 /// The text after the alternate screen was left, which must have happened once.
 fn after_the_screen(text: &str) -> &str {
     assert_eq!(text.matches(ENTER).count(), 1, "{text:?}");
@@ -245,7 +252,6 @@ fn after_the_screen(text: &str) -> &str {
 fn q_ends_the_run_and_restores_the_terminal() {
     for key in [b"q", b"\x03"] {
         let mut pty = Pty::start("example");
-        assert!(pty.is_cooked());
         pty.wait_for("slower");
         assert!(!pty.is_cooked());
         // Ctrl-L redraws the whole screen, and not only the cells that differ.

@@ -239,7 +239,11 @@ fn a_flood_of_messages_is_read_at_the_servers_pace() {
         client.call("echo.back", json!({}), &[], LIMIT).unwrap();
     }
     assert!(begin.elapsed() >= Duration::from_millis(200), "{:?}", begin.elapsed());
-    assert!(setup.serving.counters().delayed.load(Ordering::Relaxed) > 0);
+    // It counts as delayed once it is a second ahead of the pace, which a busy machine reaches later.
+    within_limit("a delay", || {
+        client.call("echo.back", json!({}), &[], LIMIT).unwrap();
+        setup.serving.counters().delayed.load(Ordering::Relaxed) > 0
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use weir_capture::in_own_thread;
 
 /// A list of CPU numbers, in the kernel's notation: `0-3,8`. `node:1` stands for the CPUs of a NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,12 +122,7 @@ impl CpuList {
     /// # Errors
     /// As [`apply`](CpuList::apply), and if no thread can be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        std::thread::scope(|scope| {
-            let there = std::thread::Builder::new()
-                .name("weir-cpus".into())
-                .spawn_scoped(scope, || self.apply().map(|()| work()))?;
-            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        in_own_thread("weir-cpus", || self.apply().map(|()| work()))?
     }
 
     /// Binds the calling thread, and the threads that it starts from now on, to these CPUs.

@@ -22,7 +22,7 @@ use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Start};
 use common::{LIMIT, wait_for};
 
 /// Nanoseconds between the timestamps of two frames.
-const STEP_NS: u64 = 20_000;
+const STEP_NS: u64 = 50_000;
 
 /// Lets only one of the tests that read frames run at a time: a reader that is not scheduled for a second loses
 /// frames.

@@ -280,7 +280,7 @@ fn forking_process() {
 
 #[test]
 fn the_child_of_a_fork_counts_every_frame_from_where_it_begins() {
-    let source = format!("gen:frames={FORK_FRAMES},rate=100kpps");
+    let source = format!("gen:frames={FORK_FRAMES},rate=50kpps");
     let setup =
         setup(&format!("[sources.all]\nsource = '{source}'\neverybody = true\nring_mib = 64"));
     for name in ["", "own"] {

@@ -106,20 +106,20 @@ fn entries_end_though_who_gave_them_has_gone() {
     {
         let other = connect(&setup);
         other.block_named("ids", &[kept()], &[], None).unwrap();
-        other.block_named("ids", &[kept()], &[], Some(second)).unwrap();
+        other.block_named("ids", &[kept()], &[], Some(2 * second)).unwrap();
         other.block_named("ids", &all(), &[], Some(4 * second)).unwrap();
         let left = other.blocked_named("ids").unwrap().left_ms;
         assert!(left.len() == 2 && left.values().all(|left| *left <= 4000), "{left:?}");
     }
     all_is_blocked(&feed);
     frames_come(&feed);
-    // The permanent entry was added again for one second, and still did not expire.
+    // The permanent entry was added again for two seconds, and still did not expire.
     let shown = Blocked { feeds: 1, blocked: vec![kept()], ..Blocked::default() };
     assert_eq!(reader.blocked_named("ids").unwrap(), shown);
     // The same for a feed without a name, which only its own connection can change.
     let own = Open { source: "made".into(), own: true, ..Open::default() };
     let own = reader.open_feed(&own).unwrap();
-    own.block_for(&all(), 2 * second).unwrap();
+    own.block_for(&all(), 4 * second).unwrap();
     all_is_blocked(&own);
     frames_come(&own);
 }

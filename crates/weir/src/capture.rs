@@ -68,6 +68,16 @@ pub enum Rights {
 
 /// Captures until `stop` is set or a limit is reached. A thread that sets `stop` must also unpark this thread.
 pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Result<RunResult> {
+    execute_telling(plan, stop, rights, &|| ())
+}
+
+/// As [`execute`]; calls `begun` once all sources capture.
+pub fn execute_telling(
+    plan: &CapturePlan,
+    stop: &Arc<AtomicBool>,
+    rights: Rights,
+    begun: &dyn Fn(),
+) -> Result<RunResult> {
     raise_descriptor_limit();
     let (journal, main) = (Arc::new(Journal::default()), thread::current());
     let probe = Arc::new(Probe::with_listener({
@@ -77,7 +87,7 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Re
             main.unpark();
         }
     })?);
-    let result = Run::open(plan, stop, &probe, journal).and_then(|run| run.drive(rights));
+    let result = Run::open(plan, stop, &probe, journal).and_then(|run| run.drive(rights, begun));
     // Detaches all programs in any case: a thread that serves the control socket may still hold the probe.
     probe.stop();
     result
@@ -151,7 +161,7 @@ impl<'a> Run<'a> {
     }
 
     /// Captures until the run is to end, then stops the sources and has the consumers read the remaining frames.
-    fn drive(mut self, rights: Rights) -> Result<RunResult> {
+    fn drive(mut self, rights: Rights, begun: &dyn Fn()) -> Result<RunResult> {
         // Before the run begins, an output may wait for its reader, at most as long as the run may last.
         let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
         let stop = Stop::new(Arc::clone(self.stop), at);
@@ -186,6 +196,7 @@ impl<'a> Run<'a> {
         };
         let begin = Instant::now();
         self.so_far.begins(started);
+        begun();
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
         stop.end_at(end);
         // After the sources are started, because a terminal may be slow.
@@ -452,7 +463,8 @@ mod tests {
             start_ns,
             report_asked,
         };
-        let panic = panic_of(|| run.drive(Rights::Keep).map(drop)).expect_err("it is passed on");
+        let panic =
+            panic_of(|| run.drive(Rights::Keep, &|| ()).map(drop)).expect_err("it is passed on");
         assert_eq!(panic.downcast_ref(), Some(&"a bug of ours"));
         // The blocks of the file: type and length, 32 bits each, and contents.
         let (file, mut at, mut types) = (std::fs::read(&path).unwrap(), 0, Vec::new());

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -32,8 +33,8 @@ const STREAM_PPS: f64 = 100_000.0;
 /// Flows of the numbered stream. With so few flows, no source port is that of a protocol that tshark would dissect. It
 /// would show the numbers of the frames as malformed packets.
 const STREAM_FLOWS: u32 = 1000;
-/// Delay of the first frame, so that the capture starts before it.
-const HEAD_START: Duration = Duration::from_millis(500);
+/// Time for the last frames, which may still be in the kernel when all are sent.
+const LAST_FRAMES: Duration = Duration::from_millis(250);
 
 /// Runs the command.
 pub fn run(args: &DemoArgs) -> Result<u8> {
@@ -72,6 +73,7 @@ fn check_output(path: &Path) -> Result<()> {
 }
 
 /// Numbers of sent frames, as the generators report them.
+#[derive(Default)]
 struct Sent {
     mix: u64,
     stream: u64,
@@ -82,18 +84,23 @@ fn live(args: &DemoArgs, bed: &Testbed) -> Result<u8> {
     let capture = capture_args(&source, &[], &args.write)?;
     println!("$ weir capture {source} --write {}", args.write.display());
     let stop = signals::stop_flag()?;
+    let (begin, begins) = channel();
     let traffic = {
         let (tx, stop, duration) = (bed.tx.clone(), Arc::clone(&stop), args.duration);
         let capturing = std::thread::current();
         std::thread::spawn(move || {
-            let sent = send(&tx, duration, &stop);
+            // Without a capture nothing is sent.
+            let sent = begins.recv().map_or(Ok(Sent::default()), |()| send(&tx, duration, &stop));
             stop.store(true, Ordering::Release);
             capturing.unpark();
             sent
         })
     };
-    let result =
-        CapturePlan::new(&capture).and_then(|plan| capture::execute(&plan, &stop, Rights::Keep));
+    let of_capture = Arc::clone(&stop);
+    let result = CapturePlan::new(&capture).and_then(move |plan| {
+        let begun = || _ = begin.send(());
+        capture::execute_telling(&plan, &of_capture, Rights::Keep, &begun)
+    });
     // This also stops the traffic if the capture could not begin.
     stop.store(true, Ordering::Release);
     let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -104,7 +111,6 @@ fn live(args: &DemoArgs, bed: &Testbed) -> Result<u8> {
 
 /// Sends the mix for a third of the time, then the numbered stream.
 fn send(tx: &End, duration: Duration, stop: &AtomicBool) -> Result<Sent> {
-    std::thread::sleep(HEAD_START);
     let mix_options =
         mix::MixOptions { rate_pps: MIX_PPS, frames: None, duration: Some(duration / 3) };
     let stream_options = GenOptions {
@@ -118,8 +124,7 @@ fn send(tx: &End, duration: Duration, stop: &AtomicBool) -> Result<Sent> {
         let stream = generator::run(&tx.iface, &stream_options, stop)?;
         Ok(Sent { mix: mix.sent, stream: stream.sent })
     })??;
-    // The last frames may still be in the kernel.
-    std::thread::sleep(HEAD_START / 2);
+    std::thread::sleep(LAST_FRAMES);
     Ok(sent)
 }
 

@@ -1,10 +1,10 @@
 //! `weir doctor`: reports what Weir can do on this machine, and applies or undoes settings of interfaces.
 
 use std::path::Path;
-use std::thread;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
+use weir_capture::in_own_thread;
 use weir_capture::interface::InterfaceQuery;
 use weir_capture::kernel::netns::{NetnsName, enter_netns};
 use weir_doctor::apply::{self, ApplyError, Outcome, Step};
@@ -43,10 +43,9 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
     }
     let (mut examined, mut failed) = (Vec::new(), None);
     for place in &places {
-        // On a separate thread, which may enter another network namespace.
-        let work = || examine(place, &machine, args);
-        let one = thread::scope(|scope| scope.spawn(work).join());
-        match one.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+        // The thread may enter another network namespace.
+        let one = in_own_thread("weir-doctor", || examine(place, &machine, args));
+        match one.context("starting a thread").and_then(|one| one) {
             Ok(one) => examined.push(one),
             Err(error) if examined.is_empty() => return Err(error),
             // With --apply, settings of those before it may have been changed, which is shown first.

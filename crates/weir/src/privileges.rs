@@ -11,7 +11,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use weir_capture::bpf;
+use weir_capture::in_own_thread;
 use weir_capture::kernel::netns::NetnsName;
 
 use crate::plan::CapturePlan;
@@ -124,14 +126,17 @@ pub fn are_settled() -> bool {
 }
 
 /// Runs `work` on a thread that has only the capabilities to be kept, and returns its result.
-pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn without<T, E>(work: impl FnOnce() -> Result<T, E> + Send) -> anyhow::Result<T>
+where
+    T: Send,
+    E: Into<anyhow::Error> + Send,
+{
     let as_later = || {
         // Called as a function, the handler drops the capabilities of this thread only.
         on_signal(SIGNAL);
         work()
     };
-    let done = std::thread::scope(|scope| scope.spawn(as_later).join());
-    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    in_own_thread("weir-rights", as_later).context("starting a thread")?.map_err(Into::into)
 }
 
 fn threads_with_more_than(keep: u64) -> io::Result<Vec<i32>> {

@@ -65,12 +65,14 @@ fn send(bed: &Testbed) {
     settle();
 }
 
-/// The counts of the named feed so far: captured and blocked frames.
-fn counts(daemon: &Daemon, bed: &Testbed) -> [u64; 2] {
-    let status = daemon.status(bed);
-    let clients = status["clients"].as_array().expect("clients");
-    let own = clients.iter().find(|client| client["name"] == "ids").expect("it is named");
-    ["captured", "blocked"].map(|count| number(&own["ledger"], count))
+/// The counts of the named feed once the daemon has this many frames: captured and blocked ones.
+fn counts(daemon: &Daemon, bed: &Testbed, frames: u64) -> [u64; 2] {
+    let of = |status: &Value| {
+        let clients = status["clients"].as_array().expect("clients");
+        let own = clients.iter().find(|client| client["name"] == "ids").expect("it is named");
+        ["captured", "blocked"].map(|count| number(&own["ledger"], count))
+    };
+    of(&daemon.wait_for(bed, |status| of(status).iter().sum::<u64>() >= frames))
 }
 
 fn wait_for_line(run: &mut Run, words: &str) {
@@ -97,13 +99,13 @@ fn root_an_alert_blocks_its_flow_at_the_host_and_others_go_on() {
         let mut blocks = Run::start(&bed.rx, daemon.as_user(0, &line));
         blocks.wait_for("that it reads", |run| run.stderr().contains("no events"));
         send(&bed);
-        assert_eq!(counts(&daemon, &bed), [20, 0], "{engine}");
+        assert_eq!(counts(&daemon, &bed, 20), [20, 0], "{engine}");
         append(&file, "type\":\"alert\"}\n");
         append(&file, &alert("192.0.2.2", "192.0.2.1"));
         append(&file, &alert("192.0.2.2", "192.0.2.1"));
         wait_for_line(&mut blocks, FOUR);
         send(&bed);
-        assert_eq!(counts(&daemon, &bed), [30, 10], "{engine}");
+        assert_eq!(counts(&daemon, &bed, 40), [30, 10], "{engine}");
         let shown = block(&daemon, &bed, 0, "--feed ids", &[]).expect(0).text();
         assert!(shown.starts_with(&format!("{FOUR} # for 59m")), "{shown}");
         // Rotation, as logrotate does it.
@@ -111,7 +113,7 @@ fn root_an_alert_blocks_its_flow_at_the_host_and_others_go_on() {
         append(&file, &alert("fd77::2", "fd77::1"));
         wait_for_line(&mut blocks, SIX);
         send(&bed);
-        assert_eq!(counts(&daemon, &bed), [30, 30], "{engine}");
+        assert_eq!(counts(&daemon, &bed, 60), [30, 30], "{engine}");
         let ended = blocks.stop().expect(0);
         let told = ended.text();
         assert_eq!(told.lines().count(), 2, "{told}");
@@ -166,7 +168,7 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     send(&bed);
     // On a slower machine, the entry may have expired, so this cannot be checked.
     if begin.elapsed() < Duration::from_secs(2) {
-        assert_eq!((counts(&daemon, &bed), ledger()), ([0, 20], [0, 20]));
+        assert_eq!((counts(&daemon, &bed, 20), ledger()), ([0, 20], [0, 20]));
     }
     let is_alone =
         |text: String| text.starts_with(&format!("{SIX} # for ")) && text.lines().count() == 1;
@@ -179,10 +181,10 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
         is_alone(block(&daemon, &bed, 0, "--feed ids", &[]).expect(0).text())
     });
     until("it ends in the capture", &|| is_alone(of_capture("", &[]).expect(0).text()));
-    let before = (counts(&daemon, &bed), ledger());
+    let before = (counts(&daemon, &bed, 20), ledger());
     send(&bed);
     let more = |[captured, blocked]: [u64; 2]| [captured + 10, blocked + 10];
-    assert_eq!((counts(&daemon, &bed), ledger()), (more(before.0), more(before.1)));
+    assert_eq!((counts(&daemon, &bed, 40), ledger()), (more(before.0), more(before.1)));
     let json = of_capture("--json", &[]).expect(0).json();
     let left = json["left_ms"][SIX].as_u64().expect("it is told");
     assert!((3_000_000..=3_600_000).contains(&left), "{json}");
@@ -190,10 +192,10 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     let said = block(&daemon, &bed, 0, "--feed ids --clear", &[]).expect(0).text();
     assert_eq!(said, "ids: nothing is blocked now\n");
     of_capture("--remove", &[SIX]).expect(0);
-    let before = (counts(&daemon, &bed), ledger());
+    let before = (counts(&daemon, &bed, 40), ledger());
     send(&bed);
     let all = |[captured, blocked]: [u64; 2]| [captured + 20, blocked];
-    assert_eq!((counts(&daemon, &bed), ledger()), (all(before.0), all(before.1)));
+    assert_eq!((counts(&daemon, &bed, 60), ledger()), (all(before.0), all(before.1)));
     closes(&capture.stop().expect(0).json());
 }
 
@@ -215,7 +217,7 @@ fn root_who_is_root_of_a_container_changes_no_feed_of_root() {
         inside(entries).refused(&["you have no feed named 'ids'"]);
     }
     send(&bed);
-    assert_eq!(counts(&daemon, &bed), [20, 0]);
+    assert_eq!(counts(&daemon, &bed, 20), [20, 0]);
     block(&daemon, &bed, 0, "--feed ids", &[FOUR]).expect(0);
     ids.stop().expect(0);
 }
@@ -239,7 +241,7 @@ fn root_another_users_feed_has_no_name() {
         Run::start(&bed.rx, daemon.as_user(NOBODY, "status --json")).end().expect(0).json();
     assert_eq!(status["clients"], Value::Array(Vec::new()), "{status}");
     send(&bed);
-    assert_eq!(counts(&daemon, &bed), [20, 0]);
+    assert_eq!(counts(&daemon, &bed, 20), [20, 0]);
     // Root may change another user's feeds. The folder is opened for the control socket of that user's capture.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(daemon.dir.path(), open).expect("permissions");
@@ -249,7 +251,7 @@ fn root_another_users_feed_has_no_name() {
     let said = by_nobody("--feed ids --json", &[SIX]).expect(0).json();
     assert_eq!(number(&said, "feeds"), 1, "{said}");
     send(&bed);
-    assert_eq!(counts(&daemon, &bed), [30, 10]);
+    assert_eq!(counts(&daemon, &bed, 40), [30, 10]);
     let json = theirs.stop().expect(0).json();
     assert_eq!((number(&json, "captured"), number(&json, "blocked")), (0, 20), "{json}");
 }
@@ -270,7 +272,7 @@ fn root_a_daemon_that_is_started_again_blocks_what_has_time_left() {
     let ids = named_client(&daemon, &bed, 0);
     wait_for_line(&mut blocks, "192.0.2.1 # for 1h");
     send(&bed);
-    assert_eq!(counts(&daemon, &bed), [10, 10]);
+    assert_eq!(counts(&daemon, &bed, 20), [10, 10]);
     daemon.run().signal(libc::SIGKILL);
     blocks.wait_for("that it has noticed", |run| run.stderr().contains("no daemon answers"));
     daemon.restart(&bed);
@@ -280,7 +282,7 @@ fn root_a_daemon_that_is_started_again_blocks_what_has_time_left() {
         assert!(begin.elapsed() < LIMIT, "{}", blocks.stderr());
     }
     send(&bed);
-    assert_eq!(counts(&daemon, &bed), [10, 10]);
+    assert_eq!(counts(&daemon, &bed, 20), [10, 10]);
     // A later feed with this name gets the entry, too.
     drop(ids);
     daemon.wait_for_clients(&bed, 0);

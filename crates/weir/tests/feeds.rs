@@ -6,10 +6,13 @@ use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Instant;
 
 use common::frames::{CTAG, Sender, arp, assortment, ipv4, ipv6, tagged};
 use common::tools::{bytes_of, read, tool};
-use common::{HOOKS, Run, bed, closes, folder, number, path, ready, settle, sh, soaks, weir};
+use common::{
+    HOOKS, LIMIT, Run, bed, closes, folder, number, path, ready, settle, sh, soaks, weir,
+};
 use serde_json::{Value, json};
 use weir_frame::flow::shard_hash;
 use weir_frame::headers::FrameView;
@@ -337,6 +340,20 @@ fn root_a_filter_is_changed_often_under_load_and_no_frame_is_lost() {
     }
 }
 
+/// Waits until each feed of the capture with this control socket was offered so many frames.
+fn wait_until_offered(bed: &Testbed, control: &str, frames: u64) {
+    let begin = Instant::now();
+    loop {
+        let status = weir(&format!("status --json --control {control}"));
+        let json = Run::start(&bed.rx, status).end().expect(0).json();
+        let feeds = json["feeds"].as_array().expect("feeds");
+        if feeds.iter().all(|feed| number(feed, "offered") >= frames) {
+            return;
+        }
+        assert!(begin.elapsed() < LIMIT, "{json}");
+    }
+}
+
 #[test]
 fn root_what_changes_is_what_comes_after() {
     let test = "root_what_changes_is_what_comes_after";
@@ -353,10 +370,12 @@ fn root_what_changes_is_what_comes_after() {
             command.args(words);
             assert_eq!(Run::start(&bed.rx, command).end().expect(0).text(), says);
         };
-        let send = || {
+        let mut sent = 0;
+        let mut send = || {
             (0..10).for_each(|_| sender.send(&ipv4(60)));
             (0..3).for_each(|_| sender.send(&ipv6(80)));
-            settle();
+            sent += 13;
+            wait_until_offered(&bed, &name, sent);
         };
         send();
         change(&["ip6", "and", "not", "tcp"], "'ip6 and not tcp' is in force\n");
@@ -613,9 +632,11 @@ fn root_what_is_blocked_is_left_out_and_counted_and_the_traffic_goes_on() {
             Run::start(&bed.rx, command).end()
         };
         let (sender, frames) = (Sender::new(&bed.tx), [ipv4(60), ipv6(80), arp()]);
-        let send = || {
+        let mut sent = 0;
+        let mut send = || {
             frames.iter().for_each(|frame| (0..10).for_each(|_| sender.send(frame)));
-            settle();
+            sent += 30;
+            wait_until_offered(&bed, &name, sent);
         };
         let source = |frame: &[u8]| std::net::Ipv4Addr::from(*frame[26..].first_chunk().unwrap());
         let four = source(&frames[0]);

@@ -180,9 +180,11 @@ fn root_numbered_frames_are_all_in_the_file_once() {
     let Some(_alone) = ready(test, &TOOLS) else { return };
     for hook in HOOKS {
         let bed = bed();
-        let args = "--frames 20k --rate 100kpps --flows 100 --size 129";
+        // An AF_XDP socket has room for 8192 frames: for what comes in 400 ms, should its copier not run.
+        let rate = if hook.contains("af_xdp") { "20kpps" } else { "100kpps" };
+        let args = format!("--frames 20k --rate {rate} --flows 100 --size 129");
         let mut sent = 0;
-        let generate = || sent = number(&generate(&bed.tx, args), "sent");
+        let generate = || sent = number(&generate(&bed.tx, &args), "sent");
         let (json, _, frames) = through_a_file(&bed, &patient(hook), generate);
         assert_eq!(number(&json, "lapped"), 0, "{json}");
         assert_eq!(number(&json, "late"), 0, "{json}");

@@ -32,6 +32,14 @@ fn bed_with_loopback() -> Testbed {
     bed
 }
 
+/// Whether a capture has its programs at the interface, and no longer the program that takes nothing.
+fn captures(end: &End) -> bool {
+    let doctor = Run::start(end, weir(&format!("doctor {} --json", end.iface)));
+    let json = doctor.end().json();
+    let hooked = json["interfaces"][0]["facts"]["hooked"].as_array().expect("a list");
+    hooked.iter().any(|program| program["name"] == "weir_tc_in")
+}
+
 fn packets(flows: &Flows) -> u64 {
     flows.values().map(|(packets, _)| packets).sum()
 }
@@ -214,7 +222,7 @@ fn root_a_terminal_has_the_live_table_and_then_the_report() {
         command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
         let mut run = Run::start(&bed.rx, command);
         // The run prints nothing before its screen that the test could wait for.
-        run.wait_for("its program at the interface", |_| common::bpf::attached(&bed.rx) != [0; 3]);
+        run.wait_for("its program at the interface", |_| captures(&bed.rx));
         generate(&bed.tx, "--frames 20k --rate 100kpps --flows 7");
         run.end().expect(0).text()
     };
@@ -233,9 +241,12 @@ fn root_a_terminal_has_the_live_table_and_then_the_report() {
 fn a_table_that_ends_all_at_once_is_exported_whole() {
     let dir = folder();
     let (_, json) = path(&dir, "flows.json");
-    // More records than the queue of an export holds.
+    let (_, trace) = path(&dir, "trace.pcapng");
+    // More records than the queue of an export holds. Those of a trace may take as long as they need.
     let frames = "gen:size=64,flows=150000,frames=150000,rate=200kpps";
-    let line = format!("flows {frames} --top 0 --json --export json:{json}");
+    let made = weir(&format!("capture {frames} --write {trace}")).output().expect("it runs");
+    assert!(made.status.success(), "{made:?}");
+    let line = format!("flows file:{trace} --top 0 --json --export json:{json}");
     let output = weir(&line).output().expect("it runs");
     let (flows, report) = lines(&output.stdout);
     closes(&report);

@@ -56,6 +56,9 @@ fn start_process(bed: &Testbed) -> Running {
     let (own, pid) = (fs::read_link("/proc/self/ns/net").expect("/proc"), process.id());
     let netns = || fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs");
     wait_for("the new namespace", || netns() != own && netns() != of_bed);
+    // Owners have the name of their process, which is still `unshare` for a moment.
+    let name = || fs::read_to_string(format!("/proc/{pid}/comm")).expect("it runs");
+    wait_for("its program", || name() == "sleep\n");
     process
 }
 

@@ -196,10 +196,10 @@ fn root_what_is_written_down_about_a_namespace_goes_when_that_is_gone() {
     killed.end();
     assert_eq!(records_of(&[pid]).len(), 2);
     drop(gone);
-    // A new namespace of another program may have the same inode number for a while.
+    // A new namespace of another test may have the same inode number, for as long as that test takes.
     let start = Instant::now();
     while records_of(&[pid]) != Vec::<String>::new() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", records_of(&[pid]));
+        assert!(start.elapsed() < Duration::from_secs(150), "{:?}", records_of(&[pid]));
         Run::capture(&bed.rx, "").stop().expect(0);
     }
 }

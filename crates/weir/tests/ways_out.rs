@@ -1,7 +1,7 @@
 //! Commands that cannot run say why, once, and what to do. Only the `root_` test needs rights.
 
 use std::fs::{self, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -93,14 +93,18 @@ fn a_refusal_after_a_wait_for_the_daemon_is_told_with_the_reason() {
     let folder = folder();
     let socket = folder.path().join("s");
     let path = socket.display().to_string();
-    let later = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        refusing_daemon(&socket);
-    });
-    let line = ["capture", "host:nix", "--follow", "--duration", "2500ms", "--socket", &path];
-    let (code, says) = weir(&line);
-    later.join().expect("a daemon");
-    assert_eq!(code, Some(0), "{says}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["capture", "host:nix", "--follow", "--duration", "4s", "--socket", &path]);
+    command.env("LC_ALL", "C").stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("weir");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let mut says = String::new();
+    while !says.contains("no daemon answers") {
+        says += &(lines.next().expect("it says so").expect("text") + "\n");
+    }
+    refusing_daemon(&socket);
+    lines.for_each(|line| says += &(line.expect("text") + "\n"));
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{says}");
     let waited = says.find("no daemon answers");
     let refused = says.find("host:nix: refused: there is no source nix; trying again");
     assert!(waited.is_some() && waited < refused, "{says}");

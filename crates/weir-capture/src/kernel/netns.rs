@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::CaptureError;
+use crate::own_thread::in_own_thread;
 
 mod described;
 mod finder;
@@ -134,13 +135,8 @@ impl Netns {
     /// As [`enter`](Netns::enter), and if no thread can be started.
     pub fn ask<T: Send>(&self, ask: impl FnOnce() -> T + Send) -> Result<T, CaptureError> {
         // A thread that enters a namespace stays there.
-        std::thread::scope(|scope| {
-            let asked = std::thread::Builder::new()
-                .name("weir-netns".into())
-                .spawn_scoped(scope, || self.enter().map(|()| ask()));
-            let asked = asked.map_err(CaptureError::os("starting a thread"))?;
-            asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        in_own_thread("weir-netns", || self.enter().map(|()| ask()))
+            .map_err(CaptureError::os("starting a thread"))?
     }
 }
 

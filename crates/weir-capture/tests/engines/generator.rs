@@ -53,7 +53,7 @@ fn a_rate_is_kept() {
     let took = begin.elapsed().as_secs_f64();
     assert_eq!(seen.len(), 20_000);
     // The generator is never faster than its rate; on a busy machine it may be slower.
-    assert!((0.199..1.0).contains(&took), "{took} s instead of 0.2");
+    assert!((0.199..30.0).contains(&took), "{took} s instead of 0.2");
     assert_eq!(seen[1].meta.ts_ns - seen[0].meta.ts_ns, 10_000);
 }
 

@@ -1,6 +1,7 @@
 //! Describes the machine and the time of a result.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,7 +21,8 @@ pub struct Machine {
     pub kernel: String,
     /// Version of Weir.
     pub weir: &'static str,
-    /// Commit of the source tree in which this program was built, read now; `None` without a tree.
+    /// Commit from which the program was built, and a mark if its source tree has changes now; `None` if the program
+    /// does not say.
     pub commit: Option<String>,
     /// When the run began, UTC.
     pub date: String,
@@ -45,16 +47,16 @@ struct CpuTime {
 }
 
 impl Machine {
-    /// Reads the machine's data before the run.
+    /// Reads the data of the machine and of the program `weir` before the run.
     #[must_use]
-    pub fn look() -> Machine {
+    pub fn look(weir: &Path) -> Machine {
         Machine {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
             cores: cores(),
             memory_mib: field("/proc/meminfo", "MemTotal").and_then(kib).unwrap_or(0) >> 10,
             kernel: line("/proc/sys/kernel/osrelease"),
             weir: env!("CARGO_PKG_VERSION"),
-            commit: commit(),
+            commit: commit_of(weir),
             date: utc(SystemTime::now()),
             tools: Vec::new(),
             load_before: line("/proc/loadavg"),
@@ -267,17 +269,26 @@ fn user_ticks() -> (u64, u64) {
     (all, number(own) + number(children))
 }
 
-/// Returns the commit of the tree in which the program was built, with a mark if tracked files differ from the commit.
-fn commit() -> Option<String> {
+/// Returns the commit that the program names (`weir 0.1.0 (39090c6a1b2c)`), with a mark if the tree from which it was
+/// built is still at that commit and has changes in what is compiled, which may be in the program.
+fn commit_of(weir: &Path) -> Option<String> {
+    let said = said_by(Command::new(weir).arg("--version"))?;
+    let commit = said.split_once(" (")?.1.strip_suffix(')')?;
     let git = |args: &[&str]| {
         let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-        let output = Command::new("git").arg("-C").arg(tree).args(args).output().ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        output.status.success().then_some(text)
+        said_by(Command::new("git").arg("-C").arg(tree).args(args))
     };
-    let id = git(&["rev-parse", "--short=10", "HEAD"])?;
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changed.is_empty() { id } else { id + " with changes" })
+    let is_there = git(&["rev-parse", "HEAD"]).is_some_and(|head| head.starts_with(commit));
+    let compiled = ["Cargo.toml", "Cargo.lock", "bpf", "crates"];
+    let status = ["status", "--porcelain", "--untracked-files=no", "--"];
+    let changed = git(&[&status[..], &compiled].concat()).is_some_and(|all| !all.is_empty());
+    Some(format!("{commit}{}", if is_there && changed { " with changes" } else { "" }))
+}
+
+/// Returns what a program that succeeds writes to its standard output.
+fn said_by(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Formats a time as UTC: `2026-01-31T23:59:59Z`.
@@ -305,6 +316,8 @@ fn civil(day: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use std::time::Duration;
 
@@ -357,9 +370,23 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_kernel_and_a_cpu() {
-        let mut machine = Machine::look();
+        let mut machine = Machine::look(Path::new("weir"));
         machine.finish();
         assert!(machine.cores > 0 && !machine.kernel.is_empty() && !machine.load_after.is_empty());
         assert!(machine.text().contains(&machine.kernel));
+    }
+
+    #[test]
+    fn the_commit_is_that_of_the_program_and_not_of_the_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("weir");
+        let commit = |version: &str| {
+            fs::write(&program, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            commit_of(&program)
+        };
+        assert_eq!(commit("weir 0.1.0 (0123456789ab)").as_deref(), Some("0123456789ab"));
+        assert_eq!(commit("weir 0.1.0"), None);
+        assert_eq!(commit_of(Path::new("/nowhere/weir")), None);
     }
 }

@@ -266,7 +266,7 @@ impl FromStr for Section {
 /// No testbed can be made, mostly for lack of root. A tool that is missing or fails gives a row with the reason.
 pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -> Result<Report> {
     let context = Context::new(options, stop, talk);
-    let mut machine = Machine::look();
+    let mut machine = Machine::look(&options.weir);
     for tool in [
         "tcpdump",
         "dumpcap",

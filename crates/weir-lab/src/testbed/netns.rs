@@ -107,7 +107,7 @@ pub(super) fn set_ipv6(on: bool) -> Result<()> {
 
 /// Waits until the interface is up and has a carrier (`IFF_RUNNING`).
 pub(super) fn wait_for_carrier(end: &End) -> Result<()> {
-    const LIMIT: Duration = Duration::from_secs(5);
+    const LIMIT: Duration = Duration::from_secs(60);
     let start = Instant::now();
     in_netns(&end.netns, || {
         // `IFF_RUNNING` alone may lag by a second, because the kernel rate-limits its link events.

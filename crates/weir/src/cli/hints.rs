@@ -66,6 +66,11 @@ fn command_hint(error: &clap::Error) -> Option<String> {
     if let Some((_, line)) = COMMANDS_ELSEWHERE.iter().find(|(words, _)| words.contains(&&**word)) {
         return Some(format!("there is no command {word}; {line}"));
     }
+    if error.get(ContextKind::SuggestedSubcommand).is_none()
+        && let Some(similar) = similar_command(word)
+    {
+        return Some(format!("there is no command {word}; a similar one is {similar}"));
+    }
     let is_there = match word.parse().ok()? {
         // A mistyped command also looks like an interface name, so the interface must exist.
         SourceName::Interface { netns: None, iface, .. } => {
@@ -75,6 +80,16 @@ fn command_hint(error: &clap::Error) -> Option<String> {
         _ => true,
     };
     is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
+}
+
+/// Returns the command that clap takes for the one that is meant. In `weir help WORD` clap does not look for it.
+fn similar_command(word: &str) -> Option<String> {
+    let error = super::command().try_get_matches_from(["weir", word]).err()?;
+    match error.get(ContextKind::SuggestedSubcommand)? {
+        ContextValue::Strings(all) => all.first().cloned(),
+        ContextValue::String(one) => Some(one.clone()),
+        _ => None,
+    }
 }
 
 /// Returns a hint for common usage errors.
@@ -181,6 +196,16 @@ mod tests {
             assert!(hint.contains(&format!("weir capture {source}")), "{hint}");
         }
         assert_eq!((hint("captur"), hint("--no-such-flag")), (None, None));
+    }
+
+    #[test]
+    fn help_of_a_mistyped_command_names_the_one_that_is_meant() {
+        let hint = |line: &str| hint(&command().try_get_matches_from(line.split(' ')).unwrap_err());
+        let said = "there is no command captur; a similar one is capture";
+        assert_eq!(hint("weir help captur").as_deref(), Some(said));
+        // Here clap says it.
+        assert_eq!(hint("weir captur"), None);
+        assert_eq!(hint("weir help --no-such-flag"), None);
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -112,9 +114,21 @@ impl Daemon {
         Run::start(&bed.rx, self.as_user(0, "status --json")).end().expect(0).json()
     }
 
+    /// The number of the daemon's descriptors once it has not changed for a while: threads of the daemon close those of
+    /// connections that have ended, as that of the last `weir status`.
     pub fn descriptors(&mut self) -> usize {
         let pid = self.run().pid();
-        fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+        let count = || fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count();
+        let is = |before: usize| {
+            sleep(Duration::from_millis(10));
+            count() == before
+        };
+        loop {
+            let before = count();
+            if (0..30).all(|_| is(before)) {
+                return before;
+            }
+        }
     }
 
     pub fn wait_for_clients(&self, bed: &Testbed, count: usize) -> Value {

@@ -165,7 +165,7 @@ impl Run {
     pub fn wait_for(&mut self, what: &str, is_so: impl Fn(&Run) -> bool) {
         let start = Instant::now();
         while !is_so(self) {
-            let ended = self.child.wait_for(Duration::ZERO);
+            let ended = self.has_ended();
             assert!(
                 is_so(self) || (!ended && start.elapsed() < LIMIT),
                 "waited for {what} ({}): {}\n{}",
@@ -191,6 +191,10 @@ impl Run {
 
     pub fn signal(&mut self, signal: i32) {
         self.child.signal(signal);
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.wait_for(Duration::ZERO)
     }
 
     /// Sends SIGINT, and waits for the end of the program.

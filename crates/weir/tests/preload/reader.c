@@ -133,7 +133,7 @@ static int read_some(void)
 		if (data)
 			take(NULL, &own, data);
 		/* It does not tell a time-out from an end. */
-		return data || empty++ < 200;
+		return data || empty++ < 600;
 	}
 	if (!strcmp(way, "next_ex")) {
 		status = pcap_next_ex(handle, &header, &data);
@@ -163,13 +163,13 @@ static void wait_for_frames(void)
 			epoll = epoll_create1(0);
 			epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 		}
-		if (epoll_wait(epoll, &event, 1, 20000) == 0)
-			fail("epoll", "nothing in 20 s");
+		if (epoll_wait(epoll, &event, 1, 60000) == 0)
+			fail("epoll", "nothing in 60 s");
 	} else if (!strcmp(way, "select") || !strcmp(way, "forksel")) {
 		FD_ZERO(&set);
 		FD_SET(fd, &set);
-		if (select(fd + 1, &set, NULL, NULL, &(struct timeval){ 20, 0 }) == 0)
-			fail("select", "nothing in 20 s");
+		if (select(fd + 1, &set, NULL, NULL, &(struct timeval){ 60, 0 }) == 0)
+			fail("select", "nothing in 60 s");
 	}
 }
 

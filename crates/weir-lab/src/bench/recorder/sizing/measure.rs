@@ -51,7 +51,7 @@ pub fn run(options: &Options, stop: &AtomicBool, talk: &dyn Fn(&str)) -> Result<
     })?;
     let file_bytes = file_bytes(options.seconds);
     place.needs(file_bytes)?;
-    let mut machine = Machine::look();
+    let mut machine = Machine::look(&options.weir);
     machine.add_tool("fio");
     let has_fio = machine.tools.iter().any(|tool| tool.starts_with("fio"));
     let mut rows = Rows::new(options, has_fio);
