@@ -1,7 +1,7 @@
 /*
  * Frames a second through the library, and the processor time of each:
  *
- *     cargo build --release -p weir -p weir-c
+ *     make build
  *     printf '[sources.made]\nsource = "gen:"\neverybody = true\n' >/tmp/made.toml
  *     target/release/weir serve --config /tmp/made.toml --socket /tmp/made.sock &
  *     cc -O2 -Icrates/weir-c/include crates/weir-c/benches/rate.c -Ltarget/release -lweir -o /tmp/rate

@@ -18,7 +18,7 @@ use weir_capture::kernel::netns::{
 };
 use weir_frame::pcapng::AddressName;
 
-use crate::limits::{FIND_TIME_MAX, FIND_WAIT_MAX};
+use crate::limits::{FIND_TIME_MAX, FIND_WAIT_MAX, NAME_TIME_MAX};
 use crate::process::{Process, container_of, plain};
 use crate::{docker, pod};
 
@@ -163,13 +163,14 @@ impl Search {
             let netns = file.metadata().map_or(0, |file| file.ino());
             peer.name.get_or_insert(Owner { kind: "netns", name, netns, ..Owner::default() });
         }
+        let mut engine = Engine::Answers;
         for process in self.processes() {
             let number = numbers.of_process(process.pid);
             let Some(peer) = number.and_then(|number| peers.get_mut(&number)) else { continue };
             if peer.is_settled() {
                 continue;
             }
-            match of_engine(&process) {
+            match of_engine(&process, &mut engine) {
                 Some(owner) => peer.has_engine = Some(owner),
                 None if peer.process.is_none() => peer.process = of_process(&process),
                 None => continue,
@@ -216,16 +217,29 @@ impl Search {
     }
 }
 
+/// Whether container engines have answered so far in a search.
+#[derive(PartialEq)]
+enum Engine {
+    Answers,
+    /// One did not answer in time. None is asked again, since the source that is being opened waits.
+    Hangs,
+}
+
 /// Returns the pod or the container that a process belongs to.
-fn of_engine(process: &Process) -> Option<Owner> {
+fn of_engine(process: &Process, engine: &mut Engine) -> Option<Owner> {
     let cgroup = process.cgroup()?;
     let (pid, netns) = (Some(process.pid), inode(process.pid));
     if let Some((name, id)) = pod::of_cgroup(&cgroup) {
         return Some(Owner { kind: "pod", name, id: Some(id), pid, netns, ..Owner::default() });
     }
     let id = container_of(&cgroup)?;
+    let begin = Instant::now();
+    let described = if *engine == Engine::Answers { docker::describe(id) } else { None };
+    if begin.elapsed() >= NAME_TIME_MAX {
+        *engine = Engine::Hangs;
+    }
     // If the name is not known: the first 12 digits of the id, as `docker ps` shows them.
-    let (name, image) = docker::describe(id).unwrap_or_else(|| (id[..12].to_owned(), None));
+    let (name, image) = described.unwrap_or_else(|| (id[..12].to_owned(), None));
     Some(Owner { kind: "container", name, id: Some(id.to_owned()), image, pid, netns })
 }
 

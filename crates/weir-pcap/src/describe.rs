@@ -141,7 +141,7 @@ fn statistics(handle: &Handle) -> Result<Stat, c_int> {
     if state.reader.is_none() {
         return Err(handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated"));
     }
-    // An answer that a reading call asked for is not reused: it may be from before the last frames.
+    // An answer that a reading call asked for is not reused: a program that asks only at its end learns of every loss.
     if state.asked_at.is_some_and(|at| at.elapsed() < ANSWER_HOLDS) {
         return Ok(handle.told());
     }

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use weirpcap as _;
-
 /// The library that this test was built with.
 fn library() -> PathBuf {
     let own = std::env::current_exe().expect("a program has a file");

@@ -180,7 +180,7 @@ fn root_numbered_frames_are_all_in_the_file_once() {
     let Some(_alone) = ready(test, &TOOLS) else { return };
     for hook in HOOKS {
         let bed = bed();
-        // An AF_XDP socket has room for 8192 frames: for what comes in 400 ms, should its copier not run.
+        // An AF_XDP socket has room for 8192 frames: at this rate its copier may stand still for 400 ms.
         let rate = if hook.contains("af_xdp") { "20kpps" } else { "100kpps" };
         let args = format!("--frames 20k --rate {rate} --flows 100 --size 129");
         let mut sent = 0;

@@ -242,20 +242,28 @@ fn a_table_that_ends_all_at_once_is_exported_whole() {
     let dir = folder();
     let (_, json) = path(&dir, "flows.json");
     let (_, trace) = path(&dir, "trace.pcapng");
-    // More records than the queue of an export holds. Those of a trace may take as long as they need.
-    let frames = "gen:size=64,flows=150000,frames=150000,rate=200kpps";
-    let made = weir(&format!("capture {frames} --write {trace}")).output().expect("it runs");
-    assert!(made.status.success(), "{made:?}");
-    let line = format!("flows file:{trace} --top 0 --json --export json:{json}");
-    let output = weir(&line).output().expect("it runs");
-    let (flows, report) = lines(&output.stdout);
-    closes(&report);
-    for name in ["standard output", &format!("json:{json}")] {
-        assert_eq!(export(&report, name), (flows.len() as u64, 0), "{}", report["flows"]);
-    }
-    assert_eq!(packets(&by_key(&flows)), number(&report, "delivered"));
-    let mode = fs::metadata(&json).expect("a file").permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "it says who talks to whom");
+    // More records than the queue of an export holds.
+    let made = "gen:size=64,flows=150000,frames=150000,rate=200kpps";
+    let capture = weir(&format!("capture {made} --write {trace}")).output().expect("it runs");
+    assert!(capture.status.success(), "{capture:?}");
+    // Whether all records were exported.
+    let is_whole = |source: &str| {
+        let line = format!("flows {source} --top 0 --json --export json:{json}");
+        let output = weir(&line).output().expect("it runs");
+        let (flows, report) = lines(&output.stdout);
+        closes(&report);
+        let exports =
+            ["standard output", &format!("json:{json}")].map(|name| export(&report, name));
+        assert_eq!(exports[0].0, flows.len() as u64, "{}", report["flows"]);
+        let is_whole = exports == [(150_000, 0); 2];
+        assert!(!is_whole || packets(&by_key(&flows)) == number(&report, "delivered"), "{report}");
+        let mode = fs::metadata(&json).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "it says who talks to whom");
+        is_whole
+    };
+    assert!(is_whole(&format!("file:{trace}")));
+    // At the end of what is captured live, the exports have 5 s, which are too few on a busy machine.
+    assert!((0..3).any(|_| is_whole(made)), "not whole, three times");
 }
 
 #[test]

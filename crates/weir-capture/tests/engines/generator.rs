@@ -47,14 +47,18 @@ fn snaplen_cuts_what_is_kept_and_not_what_was() {
 
 #[test]
 fn a_rate_is_kept() {
-    let mut source = open("rate=100kpps,frames=20000");
-    let begin = Instant::now();
-    let (seen, ..) = run_to_end(&mut source);
-    let took = begin.elapsed().as_secs_f64();
-    assert_eq!(seen.len(), 20_000);
+    let mut tries = (0..3).map(|_| {
+        let mut source = open("rate=100kpps,frames=20000");
+        let begin = Instant::now();
+        let (seen, ..) = run_to_end(&mut source);
+        let took = begin.elapsed().as_secs_f64();
+        assert_eq!(seen.len(), 20_000);
+        assert!(took > 0.199, "{took} s instead of 0.2");
+        assert_eq!(seen[1].meta.ts_ns - seen[0].meta.ts_ns, 10_000);
+        took
+    });
     // The generator is never faster than its rate; on a busy machine it may be slower.
-    assert!((0.199..30.0).contains(&took), "{took} s instead of 0.2");
-    assert_eq!(seen[1].meta.ts_ns - seen[0].meta.ts_ns, 10_000);
+    assert!(tries.any(|took| took < 1.0), "more than 1 s instead of 0.2, three times");
 }
 
 #[test]

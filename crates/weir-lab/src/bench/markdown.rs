@@ -67,7 +67,7 @@ mod tests {
         absent.absent = Some("not | installed".to_owned());
         let mut ring = Row::new("memory", "ring", MPPS);
         ring.add(0, 2.0, Disturbance::default());
-        let mut report = Report::new(Machine::look("weir".as_ref()));
+        let mut report = Report::new(Machine::look("/nowhere/weir".as_ref()));
         report.rows = vec![absent.clone(), absent, ring];
         conclude(&mut report.rows, "none");
         report.bars = vec![Bar::new("ring", Some(2.0), Side::AtLeast, 1.0)];

@@ -255,8 +255,12 @@ mod tests {
         conclude(&mut rows, "dumpcap");
         let bars = vec![Bar::new("a < b", Some(1.0), Side::AtLeast, 2.0)];
         let conditions = vec!["as it was".to_owned()];
-        let report =
-            Report { conditions, rows, bars, ..Report::new(Machine::look("weir".as_ref())) };
+        let report = Report {
+            conditions,
+            rows,
+            bars,
+            ..Report::new(Machine::look("/nowhere/weir".as_ref()))
+        };
         let text = page(&Report { interrupted: true, ..report });
         for part in [
             "weir &lt;tc&gt;",

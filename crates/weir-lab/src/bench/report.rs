@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn report(rows: Vec<Row>) -> Report {
-        Report { rows, ..Report::new(Machine::look("weir".as_ref())) }
+        Report { rows, ..Report::new(Machine::look("/nowhere/weir".as_ref())) }
     }
 
     #[test]

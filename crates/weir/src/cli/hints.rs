@@ -67,6 +67,7 @@ fn command_hint(error: &clap::Error) -> Option<String> {
         return Some(format!("there is no command {word}; {line}"));
     }
     if error.get(ContextKind::SuggestedSubcommand).is_none()
+        && text_of(error, ContextKind::Usage).contains("weir <COMMAND>")
         && let Some(similar) = similar_command(word)
     {
         return Some(format!("there is no command {word}; a similar one is {similar}"));
@@ -82,11 +83,12 @@ fn command_hint(error: &clap::Error) -> Option<String> {
     is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
 }
 
-/// Returns the command that clap takes for the one that is meant. In `weir help WORD` clap does not look for it.
+/// Returns the command that is most similar to `word`. In `weir help WORD` clap does not look for it.
 fn similar_command(word: &str) -> Option<String> {
     let error = super::command().try_get_matches_from(["weir", word]).err()?;
     match error.get(ContextKind::SuggestedSubcommand)? {
-        ContextValue::Strings(all) => all.first().cloned(),
+        // clap puts the most similar last.
+        ContextValue::Strings(all) => all.last().cloned(),
         ContextValue::String(one) => Some(one.clone()),
         _ => None,
     }
@@ -201,8 +203,11 @@ mod tests {
     #[test]
     fn help_of_a_mistyped_command_names_the_one_that_is_meant() {
         let hint = |line: &str| hint(&command().try_get_matches_from(line.split(' ')).unwrap_err());
-        let said = "there is no command captur; a similar one is capture";
-        assert_eq!(hint("weir help captur").as_deref(), Some(said));
+        for (word, command) in [("captur", "capture"), ("extrac", "extract")] {
+            let said = format!("there is no command {word}; a similar one is {command}");
+            assert_eq!(hint(&format!("weir help {word}")), Some(said));
+        }
+        assert_eq!(hint("weir lab captur"), None, "that is no command of weir lab");
         // Here clap says it.
         assert_eq!(hint("weir captur"), None);
         assert_eq!(hint("weir help --no-such-flag"), None);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -114,8 +114,9 @@ impl Daemon {
         Run::start(&bed.rx, self.as_user(0, "status --json")).end().expect(0).json()
     }
 
-    /// The number of the daemon's descriptors once it has not changed for a while: threads of the daemon close those of
-    /// connections that have ended, as that of the last `weir status`.
+    /// The number of the daemon's descriptors once it has not changed for a while: the daemon closes that of a connection
+    /// that has ended, as of the last `weir status`, a moment later in another thread.
+    #[track_caller]
     pub fn descriptors(&mut self) -> usize {
         let pid = self.run().pid();
         let count = || fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count();
@@ -123,11 +124,13 @@ impl Daemon {
             sleep(Duration::from_millis(10));
             count() == before
         };
+        let begin = Instant::now();
         loop {
             let before = count();
             if (0..30).all(|_| is(before)) {
                 return before;
             }
+            assert!(begin.elapsed() < LIMIT, "{before} descriptors, and more or less all the time");
         }
     }
 
@@ -137,7 +140,7 @@ impl Daemon {
 
     #[track_caller]
     pub fn wait_for(&self, bed: &Testbed, is_so: impl Fn(&Value) -> bool) -> Value {
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         loop {
             let status = self.status(bed);
             if is_so(&status) {
