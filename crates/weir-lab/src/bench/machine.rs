@@ -269,8 +269,8 @@ fn user_ticks() -> (u64, u64) {
     (all, number(own) + number(children))
 }
 
-/// Returns the commit in the output of `weir --version` (`weir 0.1.0 (39090c6a1b2c)`). Adds a mark if the source tree is
-/// at that commit and its compiled files have changed, or git does not tell: the program may contain changes.
+/// Returns the commit in the output of `weir --version` (`weir 0.1.0 (39090c6a1b2c)`). Adds a mark if the program may
+/// contain changes: the source tree is at that commit and its compiled files have changed, or git does not tell.
 fn commit_in(said: &str) -> Option<String> {
     let commit = said.split_once(" (")?.1.strip_suffix(')')?;
     let git = |args: &[&str]| {
