@@ -55,10 +55,12 @@ fn root_a_duration_ends_it() {
         assert!(start.elapsed() >= Duration::from_millis(700));
         closes(&json);
         assert_eq!(number(&json, "offered"), 0, "{json}");
-        json["duration_s"].as_f64().expect("a duration")
+        let duration = json["duration_s"].as_f64().expect("a duration");
+        assert!(duration >= 0.7, "{json}");
+        duration
     });
     // On a busy machine the end may come later.
-    assert!(tries.any(|duration| (0.7..2.0).contains(&duration)), "longer, three times");
+    assert!(tries.any(|duration| duration < 2.0), "longer, three times");
 }
 
 #[test]

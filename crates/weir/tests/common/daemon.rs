@@ -130,7 +130,10 @@ impl Daemon {
             if (0..30).all(|_| is(before)) {
                 return before;
             }
-            assert!(begin.elapsed() < LIMIT, "{before} descriptors, and more or less all the time");
+            assert!(
+                begin.elapsed() < LIMIT,
+                "the number of descriptors does not settle; now {before}"
+            );
         }
     }
 

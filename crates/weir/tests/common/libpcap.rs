@@ -20,7 +20,7 @@ pub fn library() -> &'static Path {
         let beside = Path::new(env!("CARGO_BIN_EXE_weir")).parent().expect("a folder");
         let own = std::env::current_exe().expect("a program has a file");
         let library = beside.join("libweirpcap.so");
-        // Another test may be loading the old file, which stays as it is: this one only takes its name.
+        // The file is replaced, not changed: another test may have loaded the one of that name.
         let copy = NamedTempFile::new_in(beside).expect("a file");
         fs::copy(own.with_file_name("libweirpcap.so"), copy.path()).expect("a copy");
         copy.persist(&library).expect("a new name");
