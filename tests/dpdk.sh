@@ -11,8 +11,8 @@ if ! pkg-config --exists 'libdpdk >= 22.11'; then
     exit 0
 fi
 # Not the whole workspace: the feature changes the engines' crate, so the tests of all libraries above it would be built
-# again. weir-ring is named because it enables more features of the crates below; without it they would be built again,
-# too. One test at a time: DPDK's messages belong to the process, and a test would read those of another one.
-with_dpdk=(cargo test --locked -p weir-capture -p weir -p weir-ring --features weir/dpdk)
+# again. The package weir is named for its features of the crates below. One test at a time: DPDK's messages belong to the
+# process, and a test would read those of another one.
+with_dpdk=(cargo test --locked -p weir-capture -p weir --features weir/dpdk)
 "${with_dpdk[@]}" --lib -- --test-threads=1 engines::dpdk::
 "${with_dpdk[@]}" --test dpdk -- --test-threads=1

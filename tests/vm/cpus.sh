@@ -66,10 +66,11 @@ libweir=$libraries/libweir.so
 mkdir -p "$scratch/lib"
 cp "$libweir" "$scratch/lib/libweir.so.1"
 gcc -I "$root/crates/weir-c/include" "$scratch/read_by_c.c" "$scratch/lib/libweir.so.1" -o "$scratch/read_by_c"
-cargo build --locked --release -q -p weir-plug --example count_for_others
+# As the stage `tests` builds it: an example needs the crates of tests, which nothing else builds optimised.
+cargo build --locked --workspace -q --example count_for_others
 LD_LIBRARY_PATH=$scratch/lib tests/vm/python.sh "$scratch/python.tar"
 LD_LIBRARY_PATH=$scratch/lib initramfs_of cpus --add "$scratch/read_by_c" --add "$scratch/lib/libweir.so.1" \
-    --add "$scratch/read_by_python" --add "$scratch/python.tar" --add "$target_dir/release/examples/count_for_others"
+    --add "$scratch/read_by_python" --add "$scratch/python.tar" --add "$target_dir/debug/examples/count_for_others"
 initramfs=$scratch/cpus.initramfs
 
 # A TAP device with two queues: the kernel records the queue of each frame, which it does not for a veth.
