@@ -10,15 +10,14 @@ cd "$root"
 # `stage_limit_s`, and all of them together `total_limit_s`.
 stage_limit_s=1800
 total_limit_s=5200
-# How long the stage `dist` waits for what is built ahead.
-ahead_limit_s=600
 
 # `root_`, `docker_` and `hw_` are substrings of test names here, and root.sh runs those that have them, so the two
 # stages leave nothing out.
 plain_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=2
     --skip root_ --skip docker_ --skip hw_)
-# Explores interleavings of the code that runs in service. Optimised, because there are millions of them.
-loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
+# Explores interleavings of the code that runs in service. Optimised, because there are millions of them. In a folder of
+# its own, so that a build of it does not wait for one of the program.
+loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom" "CARGO_TARGET_DIR=$target_dir/loom"
     cargo test --locked --release -p weir-ring -p weir-guest
     --test loom --test loom_segments --test loom_wakeups --test loom_bells)
 
@@ -27,7 +26,7 @@ quickly_built=(env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_U
 # The same for an image, whose program need not be fast.
 image=("${quickly_built[@]}" CARGO_PROFILE_RELEASE_OPT_LEVEL=1)
 
-stages=(lint tests root-tests guest dist image tools vm systemd static dpdk loom fuzz)
+stages=(lint tests root-tests guest tools vm systemd dist image dpdk static loom fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi
 
 scratch=$(mktemp -d)
@@ -50,21 +49,28 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 export WEIR_SKIP_LOG=$scratch/skips
 : >"$WEIR_SKIP_LOG"
 
-# Builds what the stages `dist` and `image` need, while those before them wait for timers and guests. With SCHED_IDLE
-# (`chrt --idle`) it gets only the CPU time that all others leave. Tests still run a little slower where two CPUs are
-# threads of one core. Whatever fails here fails again in its stage, which reports it.
-build_ahead() {
-    timeout --kill-after=10 "$total_limit_s" chrt --idle 0 bash -c '
-        cargo build --locked --release -p weir --bin weir
-        packaging/libraries.sh
-        "$@"' ahead "${image[@]}" "WEIR_DIST=$scratch/ahead" packaging/image/build.sh >/dev/null 2>&1 &
-    ahead_pid=$!
+# Builds what later stages need, in their order, while others wait for timers and guests. With SCHED_IDLE (`chrt --idle`)
+# it gets only the CPU time that all others leave. Tests still run a little slower where two CPUs are threads of one core.
+# A stage that comes to a build before its end waits for it, by cargo's lock. Whatever fails here fails again in its stage,
+# which reports it. The stage `dpdk` is left out: its program would replace the one that the tests run.
+ahead() {
+    cargo build --locked --release -p weir --bin weir
+    packaging/libraries.sh
+    tests/tools/suricata-image.sh
+    tests/guest/systemd-image.sh
+    packaging/debian-tree.sh bookworm apt
+    "${image[@]}" "WEIR_DIST=$scratch/ahead" packaging/image/build.sh
+    tests/static.sh
+    "${quickly_built[@]}" "${loom_tests[@]}" --no-run
+    tests/fuzz.sh --no-run
 }
-end_of_build_ahead() {
-    [[ -n $ahead_pid ]] || return 0
-    timeout "$ahead_limit_s" tail --pid="$ahead_pid" -f /dev/null || kill "$ahead_pid" 2>/dev/null || true
-    wait "$ahead_pid" || true
-    ahead_pid=
+build_ahead() {
+    # `timeout` passes signals to all processes of this.
+    timeout --kill-after=10 "$total_limit_s" env --unset=WEIR_SKIP_LOG chrt --idle 0 bash -c "
+        $(declare -p scratch image quickly_built loom_tests)
+        $(declare -f ahead)
+        ahead" >/dev/null 2>&1 &
+    ahead_pid=$!
 }
 
 report=()
@@ -99,9 +105,8 @@ stage() { # NAME COMMAND...
     report+=("$(printf '%-12s %5d s  %s' "$name" $((SECONDS - begin)) "$result")")
 }
 
-if [[ " ${stages[*]} " == *' tests '*' dist image '* ]]; then build_ahead; fi
+if [[ " ${stages[*]} " == *' tests '*' vm '* ]]; then build_ahead; fi
 for name in "${stages[@]}"; do
-    if [[ $name == dist ]]; then end_of_build_ahead; fi
     case $name in
     lint) stage lint tests/lint.sh ;;
     tests) stage tests "${plain_tests[@]}" ;;

@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
 # Runs every target in fuzz/fuzz_targets for FUZZ_SECONDS (default 10; `make soak` has more), as many at a time as there
 # are CPUs. Only fuzzing needs nightly Rust and cargo-fuzz.
-# `fuzz.sh TARGET...` runs only those.
+# `fuzz.sh TARGET...` runs only those; `fuzz.sh --no-run` only builds all.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
 cd "$root"
 
 seconds=${FUZZ_SECONDS:-10}
+run=yes
+if [[ ${1:-} == --no-run ]]; then
+    run=no
+    shift
+fi
 shopt -s nullglob
 targets=("$@")
 if [[ ${#targets[@]} -eq 0 ]]; then
@@ -28,7 +33,8 @@ tools=$root/.cache/tools
 PATH=$PATH:$tools/bin
 if ! command -v cargo-fuzz >/dev/null; then
     say "installing cargo-fuzz into $tools"
-    if ! cargo install --quiet --locked --root "$tools" cargo-fuzz; then
+    # Not optimised, because it only starts cargo.
+    if ! CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --locked --debug --root "$tools" cargo-fuzz; then
         skip fuzz 'cargo-fuzz is not installed and could not be (cargo install cargo-fuzz)'
         exit 0
     fi
@@ -46,6 +52,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 cargo "+$nightly" fuzz build --target-dir "$target_dir/fuzz"
+[[ $run == yes ]] || exit 0
 triple=$(rustc "+$nightly" -vV | sed -n 's/^host: //p')
 
 # Runs the program itself rather than `cargo fuzz run`, so that the pid is the fuzzer's.

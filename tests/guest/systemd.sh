@@ -2,97 +2,35 @@
 # The stage `systemd` of `make test`: boots a Debian 12 whose first process is systemd, on the stock Debian 6.1 kernel
 # in QEMU, and runs systemd-inside.sh there: the daemon as the package installs it.
 #
-# The system is made by debootstrap once, into .cache/guest (remove that for newer packages), which needs root; QEMU
-# writes to a copy of it that is gone when it ends. The package and the script come on a second disk. Environment:
-# WEIR_DEBIAN_MIRROR, and WEIR_GUEST_ACCEL, WEIR_GUEST_CPU, WEIR_GUEST_CPUS, WEIR_GUEST_TIMEOUT, WEIR_GUEST_VERBOSE as
-# in run.sh.
+# The system is that of systemd-image.sh; QEMU writes to a copy of it that is gone when it ends. The package and the
+# script come on a second disk. Environment: WEIR_DEBIAN_MIRROR, and WEIR_GUEST_ACCEL, WEIR_GUEST_CPU, WEIR_GUEST_CPUS,
+# WEIR_GUEST_TIMEOUT, WEIR_GUEST_VERBOSE as in run.sh.
 set -euo pipefail
 # shellcheck source=tests/guest/common.sh
 source "$(dirname "$0")/common.sh"
 cd "$root"
 
-mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 timeout_s=${WEIR_GUEST_TIMEOUT:-600}
-# In addition to the package's dependencies: bpftool and tc list attached programs, jq reads ledgers, tcpdump has an
-# AppArmor profile.
-packages=systemd,systemd-sysv,udev,dbus,kmod,iproute2,bpftool,jq,apparmor,tcpdump,libelf1,libpcap0.8,zlib1g,libgcc-s1
-modules=(virtio_pci virtio_blk virtio_console veth sch_ingress cls_bpf)
-
 # shellcheck source=/dev/null
 codename=$(source /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
 if [[ $(uname -m) != x86_64 || $codename != bookworm ]]; then
     skip systemd "the package for Debian 12 on x86-64 is built on that, and this is '$codename' on $(uname -m)"
     exit 0
 fi
+for tool in qemu-system-x86_64 busybox cpio; do
+    command -v $tool >/dev/null || die "$tool is missing; run: make setup"
+done
 rc=0
-kernel=$(tests/guest/kernel.sh) || rc=$?
+image=$(tests/guest/systemd-image.sh) || rc=$?
 if [[ $rc -eq 3 ]]; then
-    skip systemd 'apt offers no Debian 6.1 kernel here (WEIR_GUEST_KERNEL_DEB=FILE names one)'
+    skip systemd 'there is no system to boot, see above'
     exit 0
 fi
 [[ $rc -eq 0 ]] || exit "$rc"
+kernel=$(tests/guest/kernel.sh)
 version=$(basename "$kernel"/lib/modules/*)
-for tool in qemu-system-x86_64 busybox cpio debootstrap mke2fs wget; do
-    command -v $tool >/dev/null || die "$tool is missing; run: make setup"
-done
 
 make_scratch
-
-make_system() { # IMAGE
-    local system=$scratch/system begin=$SECONDS unit
-    unshare --mount -- debootstrap --variant=minbase --include="$packages" bookworm "$system" "$mirror" \
-        >"$scratch/debootstrap" 2>&1 || die "debootstrap failed: $(tail -5 "$scratch/debootstrap")"
-    rm -rf "$system"/var/cache/apt/archives/*.deb "$system"/var/lib/apt/lists/*
-    # With a machine id, systemd does not treat this as a first boot, at which it would ask questions and enable every unit.
-    echo 0123456789abcdef0123456789abcdef >"$system/etc/machine-id"
-    echo guest >"$system/etc/hostname"
-    # These units would use CPU time during the test, or wait for a network.
-    for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
-        serial-getty@.service getty@.service systemd-networkd.service apparmor.service; do
-        ln -sf /dev/null "$system/etc/systemd/system/$unit"
-    done
-    cat >"$system/etc/systemd/system/check.service" <<'UNIT'
-[Unit]
-Description=The check that the second disk brings
-After=multi-user.target
-
-[Service]
-Type=oneshot
-ExecStart=/bin/bash -c 'mkdir -p /check && tar -xf /dev/vdb -C /check && exec /bin/bash /check/systemd-inside.sh'
-# The second serial port carries nothing else, so kernel messages cannot cut into the line.
-ExecStopPost=/bin/bash -c 'echo "WEIR-GUEST-EXIT:$${EXIT_STATUS:-none}" >/dev/ttyS1; systemctl poweroff -ff'
-StandardOutput=file:/dev/ttyS0
-StandardError=file:/dev/ttyS0
-UNIT
-    mkdir -p "$system/etc/systemd/system/multi-user.target.wants"
-    ln -s ../check.service "$system/etc/systemd/system/multi-user.target.wants/check.service"
-    add_modules "$kernel" "$system/usr" "${modules[@]}"
-    # depmod of Debian, because its modprobe reads an index that busybox's depmod does not write.
-    chroot "$system" depmod "$version"
-    truncate -s 1G "$scratch/image"
-    # No journal: nothing in this file system is needed after a crash.
-    mke2fs -q -t ext4 -O ^has_journal -d "$system" "$scratch/image"
-    say "a Debian 12 with systemd in $((SECONDS - begin)) s"
-    mv "$scratch/image" "$1.$$"
-    mv "$1.$$" "$1"
-    rm -rf "$system"
-}
-
-# The name depends on everything that goes into the image.
-recipe=$(sed -n '/^packages=/,/^modules=/p; /^make_system/,/^}/p' "${BASH_SOURCE[0]}" | sha256sum | cut -c1-12)
-image=$root/.cache/guest/systemd-$version-$recipe.ext4
-if [[ ! -f $image ]]; then
-    if [[ $EUID -ne 0 ]]; then
-        skip root_systemd 'making a Debian system with debootstrap needs root'
-        exit 0
-    fi
-    if ! wget -q --spider --timeout=20 --tries=1 "$mirror/dists/bookworm/InRelease" >/dev/null; then
-        skip systemd "no Debian mirror at $mirror (WEIR_DEBIAN_MIRROR=URL names another)"
-        exit 0
-    fi
-    rm -f "$root"/.cache/guest/systemd-*.ext4
-    make_system "$image"
-fi
 
 cargo build --locked --release -p weir --bin weir
 WEIR_DIST=$scratch/dist packaging/dist.sh >/dev/null

@@ -12,11 +12,18 @@ mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 suite=trixie
 packages=suricata,tcpdump
 
-make_tree() { # TREE LOG
-    unshare --mount -- debootstrap --variant=minbase --include="$packages" "$suite" "$1" "$mirror" >"$2" 2>&1 ||
-        die "debootstrap failed: $(tail -5 "$2")"
-    # Two thirds of the files are not needed here.
-    rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/{doc,info,locale,man}/*
+# In memory, since dpkg waits until each file is on the disk. The mount ends with the namespace.
+make_image() { # FOLDER, in which it writes `image`
+    # shellcheck disable=SC2016  # for the inner shell to expand
+    unshare --mount -- bash -euc '
+        mkdir "$1/tree"
+        mount -t tmpfs -o mode=755,size=2g tmpfs "$1/tree"
+        debootstrap --variant=minbase --include="$4" "$3" "$1/tree" "$2" >"$1/log" 2>&1
+        cd "$1/tree"
+        # Two thirds of the files are not needed here.
+        rm -rf var/cache/apt/archives/*.deb var/lib/apt/lists/* usr/share/{doc,info,locale,man}/*
+        tar -cf "$1/image" .' inner "$1" "$mirror" "$suite" "$packages" ||
+        die "debootstrap failed: $(tail -5 "$1/log")"
 }
 
 # The name depends on everything that goes into the tree.
@@ -28,13 +35,17 @@ if [[ ! -f $image ]]; then
     [[ -e /usr/share/debootstrap/scripts/$suite ]] || exit 3
     wget -q --spider --timeout=20 --tries=1 "$mirror/dists/$suite/InRelease" >/dev/null || exit 3
     mkdir -p "$root/.cache/tools"
+    # Whoever else makes it is waited for.
+    exec {lock}>"$root/.cache/tools/suricata.lock"
+    flock "$lock"
+fi
+if [[ ! -f $image ]]; then
     rm -f "$root"/.cache/tools/suricata-*
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     begin=$SECONDS
-    make_tree "$scratch/tree" "$scratch/log"
+    make_image "$scratch"
     # It gets its name only once it is complete.
-    tar -C "$scratch/tree" -cf "$scratch/image" .
     mv "$scratch/image" "$image.$$"
     mv "$image.$$" "$image"
     say "Debian 13 with $packages in $((SECONDS - begin)) s: $(du -h "$image" | cut -f1)"
