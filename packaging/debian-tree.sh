@@ -45,10 +45,9 @@ if [[ ! -d $tree ]]; then
     wget -q --spider --timeout=20 --tries=1 "$mirror/dists/$suite/InRelease" >/dev/null ||
         cannot "not at $mirror (WEIR_DEBIAN_MIRROR=URL names another mirror)"
     mkdir -p "$cache"
-    # Whoever else makes it is waited for.
-    exec {lock}>"$cache/$suite.lock"
-    flock "$lock"
+    take_lock "$cache/$suite.lock"
 fi
+# Another script may have made it meanwhile.
 if [[ ! -d $tree ]]; then
     rm -rf "$cache/$suite"-*
     scratch=$(mktemp -d "$cache/making.XXXXXX")

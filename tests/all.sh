@@ -15,8 +15,8 @@ total_limit_s=5050
 # stages leave nothing out.
 plain_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=2
     --skip root_ --skip docker_ --skip hw_)
-# Explores interleavings of the code that runs in service. Optimised, because there are millions of them. In a folder of
-# its own, so that a build of it does not wait for one of the program.
+# Explores interleavings of the code that runs in service. Optimised, because there are millions of them. They are built in
+# their own folder, because cargo builds one thing at a time in each.
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom" "CARGO_TARGET_DIR=$target_dir/loom"
     cargo test --locked --release -p weir-ring -p weir-guest
     --test loom --test loom_segments --test loom_wakeups --test loom_bells)
@@ -65,7 +65,6 @@ ahead() {
     tests/fuzz.sh --no-run
 }
 build_ahead() {
-    # `timeout` passes signals to all processes of this.
     timeout --kill-after=10 "$total_limit_s" env --unset=WEIR_SKIP_LOG chrt --idle 0 bash -c "
         $(declare -p scratch image quickly_built loom_tests)
         $(declare -f ahead)

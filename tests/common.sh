@@ -25,6 +25,13 @@ skip() {
     fi
 }
 
+# Waits until no other script has this lock, and has it until this script ends.
+take_lock() { # FILE
+    local descriptor
+    exec {descriptor}>"$1"
+    flock "$descriptor"
+}
+
 # Prints `PACKAGE NAME PATH` for each test binary in the JSON messages of a `cargo test --no-run`.
 test_binaries_in() { # < messages
     jq -r 'select(.profile.test == true and .executable != null)

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Prints the image of a Debian 12 whose first process is systemd, for systemd.sh: it runs what a second disk brings. It is
-# made by debootstrap once, into .cache/guest (remove that for newer packages), which needs root and a Debian mirror
-# (WEIR_DEBIAN_MIRROR=URL names another).
+# Prints the path of a disk image with a Debian 12 whose first process is systemd. Once booted, it runs the script
+# systemd-inside.sh of a second disk, which systemd.sh makes.
+#
+# The image is made by debootstrap once, into .cache/guest (remove that for newer packages), which needs root and a Debian
+# mirror (WEIR_DEBIAN_MIRROR=URL names another).
 # Exit 3: it cannot be made here, and standard error says why.
 set -euo pipefail
 # shellcheck source=tests/guest/common.sh
@@ -26,7 +28,7 @@ kernel=$(tests/guest/kernel.sh) || {
 }
 version=$(basename "$kernel"/lib/modules/*)
 
-# In a mount namespace of its own. The system is made in memory, since dpkg waits until each file is on the disk.
+# The system is made in memory, since dpkg waits until each file is on the disk.
 make_image() { # FOLDER, in which it writes `image`
     local system=$1/system unit
     mkdir "$system"
@@ -64,6 +66,7 @@ UNIT
     # No journal: nothing in this file system is needed after a crash.
     mke2fs -q -t ext4 -O ^has_journal -d "$system" "$1/image"
 }
+# This script starts itself again with --make, in a mount namespace with which the mounts end.
 if [[ ${1:-} == --make ]]; then
     make_image "$2"
     exit 0
@@ -79,10 +82,9 @@ if [[ ! -f $image ]]; then
     done
     wget -q --spider --timeout=20 --tries=1 "$mirror/dists/bookworm/InRelease" >/dev/null ||
         cannot "not at $mirror (WEIR_DEBIAN_MIRROR=URL names another mirror)"
-    # Whoever else makes it is waited for.
-    exec {lock}>"$root/.cache/guest/systemd.lock"
-    flock "$lock"
+    take_lock "$root/.cache/guest/systemd.lock"
 fi
+# Another script may have made it meanwhile.
 if [[ ! -f $image ]]; then
     rm -f "$root"/.cache/guest/systemd-*.ext4
     make_scratch

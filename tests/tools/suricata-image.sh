@@ -35,10 +35,9 @@ if [[ ! -f $image ]]; then
     [[ -e /usr/share/debootstrap/scripts/$suite ]] || exit 3
     wget -q --spider --timeout=20 --tries=1 "$mirror/dists/$suite/InRelease" >/dev/null || exit 3
     mkdir -p "$root/.cache/tools"
-    # Whoever else makes it is waited for.
-    exec {lock}>"$root/.cache/tools/suricata.lock"
-    flock "$lock"
+    take_lock "$root/.cache/tools/suricata.lock"
 fi
+# Another script may have made it meanwhile.
 if [[ ! -f $image ]]; then
     rm -f "$root"/.cache/tools/suricata-*
     scratch=$(mktemp -d)
